@@ -1,0 +1,41 @@
+# On a fresh machine with Python 3.11+ and make: `make serve` or `make test`. Both set themselves up.
+PYTHON ?= python3
+PORT ?= 3000
+export BENTOML_DO_NOT_TRACK := true
+
+.PHONY: serve setup test test-all lint bench clean
+
+serve: .venv-serve/installed
+	.venv-serve/bin/xlt serve --port $(PORT)
+
+setup: .venv/installed
+
+test: .venv/installed
+	.venv/bin/pytest -m "not slow and not gpu"
+
+test-all: .venv/installed
+	.venv/bin/pytest -m "not gpu"
+
+lint: .venv/installed
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	.venv/bin/mypy
+
+bench: .venv/installed
+	.venv/bin/python -m benchmarks.encoder
+
+clean:
+	rm -rf .venv .venv-serve
+
+# Serving has an environment of its own: no torch, no transformers.
+.venv-serve/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv-serve
+	.venv-serve/bin/pip install -q -c constraints.txt -e '.[serve]'
+	touch $@
+
+# torch first and by its exact version: an open range would take several GB of CUDA packages.
+.venv/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	.venv/bin/pip install -q -c constraints.txt torch
+	.venv/bin/pip install -q -c constraints.txt -e '.[dev]'
+	touch $@

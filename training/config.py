@@ -1,0 +1,221 @@
+"""A training config: TOML, strict keys, ``key=value`` overrides, every problem in one message."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import tomllib
+import types
+import typing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from training.data import TASKS
+from training.method import Method
+from training.methods import METHODS
+from xlt_serve.errors import ConfigError, DataError
+
+
+@dataclass
+class TaskConfig:
+    """A task by name (see ``xlt train --help``), or ``name = "files"`` with files of one's own."""
+
+    name: str
+    data: str = ""  # folder of the task's files, "hub" for the Hugging Face hub
+    source: str = "en"  # language of the training labels
+    train: str = ""  # files of one's own: CSV, TSV, JSONL or Parquet
+    dev: str = ""
+    text: str = "text"  # their columns
+    pair: str = ""
+    label: str = "label"
+
+
+@dataclass
+class TrainConfig:
+    """How one stage is trained."""
+
+    epochs: float = 3.0
+    learning_rate: float = 2e-5
+    batch_size: int = 32
+    accumulate: int = 1
+    max_length: int = 128
+    warm_up: float = 0.0
+    weight_decay: float = 0.01
+    clip: float = 1.0
+    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
+    max_steps: int = -1
+
+    def problems(self) -> list[str]:
+        """What the types alone can't tell."""
+        out = []
+        for name in ("epochs", "learning_rate", "batch_size", "accumulate", "clip"):
+            if getattr(self, name) <= 0:
+                out.append(f"{name} must be positive, was: {getattr(self, name)}")
+        if self.max_length < 8:
+            out.append(f"max_length must be at least 8, was: {self.max_length}")
+        if not 0 <= self.warm_up < 1:
+            out.append(f"warm_up is a share of all steps, in [0, 1), was: {self.warm_up}")
+        return out
+
+
+@dataclass
+class Config:
+    """``encoder``: hub name or folder. ``methods``: outermost first, each with its settings."""
+
+    encoder: str
+    task: TaskConfig
+    train: TrainConfig = field(default_factory=TrainConfig)
+    methods: list[Method] = field(default_factory=list)
+    seed: int = 0
+    select: Literal["source-dev", "all-dev"] = "source-dev"
+
+    def described(self) -> dict[str, Any]:
+        """The resolved config as JSON values: what a run folder records and a resume compares."""
+        out = dataclasses.asdict(dataclasses.replace(self, methods=[]))
+        names = {kind: name for name, kind in METHODS.items()}
+        out["methods"] = [
+            {"name": names[type(method)], **dataclasses.asdict(method)} for method in self.methods
+        ]
+        return out
+
+
+def load(file: Path, overrides: list[str] | None = None) -> Config:
+    """Read, override, check. ``overrides`` are ``dotted.key=value`` with TOML values."""
+    try:
+        table = tomllib.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise DataError(file, "is not there", "give the path of a config (.toml)") from None
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(file, [f"is not TOML ({error})"]) from None
+    problems: list[str] = []
+    for override in overrides or []:
+        _override(table, override, problems)
+    config = _config(table, problems)
+    if problems or config is None:
+        raise ConfigError(file, problems)
+    return config
+
+
+def _config(table: dict[str, Any], problems: list[str]) -> Config | None:
+    table = dict(table)
+    methods = _methods(table.pop("method", [{"name": "vanilla"}]), problems)
+    config = _parse(Config, table, "", problems)
+    if config is None:
+        return None
+    assert isinstance(config, Config)
+    config.methods = methods
+    problems += [f"train.{problem}" for problem in config.train.problems()]
+    if config.task.name == "files":
+        problems += [
+            f"task.{name} is required where task.name is 'files'"
+            for name in ("train", "dev")
+            if not getattr(config.task, name)
+        ]
+    elif config.task.name not in TASKS:
+        problems.append(_unknown("task.name", config.task.name, [*TASKS, "files"]))
+    elif not config.task.data:
+        problems.append("task.data is required: a folder with the task's files, or 'hub'")
+    return config
+
+
+def _methods(entries: Any, problems: list[str]) -> list[Method]:
+    out: list[Method] = []
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        problems.append("method must be tables: write [[method]]")
+        return out
+    for number, entry in enumerate(entries):
+        settings = dict(entry)
+        name = settings.pop("name", None)
+        if name not in METHODS:
+            problems.append(_unknown(f"method[{number}].name", name, METHODS))
+            continue
+        method = _parse(METHODS[name], settings, f"method[{number}].", problems)
+        if method is not None:
+            out.append(method)
+    return out
+
+
+def _parse(kind: type, table: dict[str, Any], prefix: str, problems: list[str]) -> Any:
+    """``kind`` built from a table; each unknown, missing or mistyped key is a problem."""
+    hints = typing.get_type_hints(kind)
+    known = {f.name: f for f in dataclasses.fields(kind) if f.name != "methods"}
+    for key in table:
+        if key not in known:
+            problems.append(_unknown(f"{prefix}{key}", None, known))
+    values: dict[str, Any] = {}
+    failed = False
+    for name, spec in known.items():
+        hint = hints[name]
+        if name not in table:
+            if spec.default is dataclasses.MISSING and spec.default_factory is dataclasses.MISSING:
+                problems.append(f"{prefix}{name} is required")
+                failed = True
+        elif dataclasses.is_dataclass(hint):
+            if isinstance(table[name], dict):
+                values[name] = _parse(hint, table[name], f"{prefix}{name}.", problems)  # type: ignore[arg-type]
+                failed = failed or values[name] is None
+            else:
+                problems.append(f"{prefix}{name} must be a table: write [{prefix}{name}]")
+                failed = True
+        else:
+            value, problem = _value(table[name], hint)
+            if problem:
+                problems.append(f"{prefix}{name} {problem}")
+                failed = True
+            values[name] = value
+    return None if failed else kind(**values)
+
+
+def _value(value: Any, hint: Any) -> tuple[Any, str]:
+    origin = typing.get_origin(hint)
+    if origin is Literal:
+        choices = typing.get_args(hint)
+        return value, "" if value in choices else f"must be one of {list(choices)}, was: {value!r}"
+    if origin in (typing.Union, types.UnionType):
+        tried = [_value(value, choice) for choice in typing.get_args(hint)]
+        return next((pair for pair in tried if not pair[1]), tried[0])
+    if origin is list:
+        if not isinstance(value, list):
+            return value, f"must be a list, was: {value!r}"
+        parts = [_value(part, typing.get_args(hint)[0]) for part in value]
+        return [part for part, _ in parts], next((problem for _, problem in parts if problem), "")
+    if hint is type(None):
+        return value, "" if value is None else f"must be empty, was: {value!r}"
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value), ""
+    # bool is a subclass of int: True must not pass as a number.
+    if isinstance(value, hint) and not (hint is int and isinstance(value, bool)):
+        return value, ""
+    return value, f"must be {hint.__name__}, was: {value!r}"
+
+
+def _override(table: dict[str, Any], override: str, problems: list[str]) -> None:
+    key, equals, text = override.partition("=")
+    if not equals or not key:
+        problems.append(f"override {override!r} is not key=value")
+        return
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text  # a bare word is a string
+    *parents, last = key.split(".")
+    place: Any = table
+    for parent in parents:
+        place = place.setdefault(parent, {}) if isinstance(place, dict) else None
+    if not isinstance(place, dict):
+        problems.append(f"override {override!r} goes into a value that is not a table")
+        return
+    place[last] = value
+
+
+def _unknown(key: str, value: Any, known: typing.Iterable[str]) -> str:
+    names = list(known)
+    wrong = key.rpartition(".")[2] if value is None else str(value)
+    near = difflib.get_close_matches(wrong, names, 1)
+    hint = f", did you mean {near[0]!r}?" if near else f"; known: {', '.join(names)}"
+    return (
+        f"{key} is not a known key{hint}"
+        if value is None
+        else f"{key} = {value!r} is unknown{hint}"
+    )

@@ -1,0 +1,49 @@
+"""The same tasks from the Hugging Face hub, by ``datasets``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from xlt_serve.errors import DataError
+
+
+@dataclass(frozen=True)
+class HubSource:
+    """``columns``: our name → theirs; ``configs``: language → config name, the code itself if absent;
+    ``splits``: our split → theirs, where it is not train / validation / test."""
+
+    name: str
+    columns: dict[str, str]
+    configs: dict[str, str] = field(default_factory=dict)
+    splits: dict[str, str] = field(default_factory=dict)
+
+
+def hub_rows(
+    source: HubSource, split: str, language: str, load: Callable[..., Any] | None = None
+) -> list[dict[str, str]]:
+    """Rows under our column names, class numbers put back into their names."""
+    if load is None:
+        from datasets import load_dataset as load
+    theirs = source.splits.get(split, {"dev": "validation"}.get(split, split))
+    config = source.configs.get(language, language)
+    try:
+        dataset = load(source.name, config, split=theirs)
+    except Exception as error:  # datasets wraps network errors in classes of several libraries
+        raise DataError(
+            f"{source.name} ({config}, {theirs})",
+            f"can't be loaded from the hub ({type(error).__name__}: {str(error).splitlines()[0]})",
+            "check the network, or give a folder with the task's files",
+        ) from None
+    for column in source.columns.values():
+        if column not in dataset.column_names:
+            raise DataError(source.name, f"has no column {column!r}: {dataset.column_names}")
+    names = getattr(dataset.features[source.columns["label"]], "names", None)
+    rows = []
+    for record in dataset:
+        row = {ours: str(record[column]) for ours, column in source.columns.items()}
+        if names is not None:
+            row["label"] = names[record[source.columns["label"]]]
+        rows.append(row)
+    return rows

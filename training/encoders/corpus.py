@@ -1,0 +1,208 @@
+"""The text an encoder may learn from: every sentence and pair at hand, less what it will be judged on.
+
+Two rules decide what stays:
+
+- a row goes if either side occurs in an evaluation set (compared without case, space and
+  punctuation, so that a re-tokenised copy is found too);
+- a row goes if it comes from non-commercial data (XNLI), unless ``research=True``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+LANGUAGES = [
+    "ar",
+    "bg",
+    "de",
+    "el",
+    "en",
+    "es",
+    "fr",
+    "hi",
+    "it",
+    "ja",
+    "ko",
+    "nl",
+    "pl",
+    "pt",
+    "ru",
+    "sw",
+    "th",
+    "tr",
+    "ur",
+    "vi",
+    "zh",
+]
+TEACHER_LANGUAGES = [
+    "ar",
+    "de",
+    "en",
+    "es",
+    "fr",
+    "it",
+    "ja",
+    "ko",
+    "nl",
+    "pl",
+    "pt",
+    "ru",
+    "th",
+    "tr",
+    "zh",
+]
+
+_NOISE = re.compile(r"\W+")
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    language: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """An English sentence and its translation."""
+
+    language: str
+    english: str
+    other: str
+
+
+def fingerprint(text: str) -> str:
+    """What is left of a text when case, space and punctuation are gone."""
+    return _NOISE.sub("", unicodedata.normalize("NFKC", text).lower())
+
+
+def in_held_half(index: int) -> bool:
+    """XNLI dev and PAWS-X dev are reported on their even rows; the odd ones may be trained on."""
+    return index % 2 == 0
+
+
+def evaluation_fingerprints(data: Path) -> set[str]:
+    """Every text of every evaluation set under ``data`` that is ever reported."""
+    held: set[str] = set()
+    for folder, pattern in (
+        ("sib200", "dev-*.tsv"),
+        ("sib200", "test-*.tsv"),
+        ("sib200/mt", "*-en.dev.tsv"),
+        ("sib200/mt", "*-en.test.tsv"),
+        ("xsid", "valid-*.tsv"),
+        ("sentiment", "dev-*.tsv"),
+    ):
+        for path in sorted((data / folder).glob(pattern)):
+            held.update(fingerprint(row["text"]) for row in _rows(path))
+    for folder, left, right in (
+        ("xnli", "premise", "hypothesis"),
+        ("pawsx", "sentence1", "sentence2"),
+    ):
+        for path in sorted((data / folder).glob("dev-*.tsv")):
+            for index, row in enumerate(_rows(path)):
+                if in_held_half(index):
+                    held.update((fingerprint(row[left]), fingerprint(row[right])))
+    for folder in ("panx", "udpos"):
+        for path in sorted((data / folder).glob("dev-*.tsv")):
+            held.update(fingerprint(text) for text in _tagged_sentences(path))
+    for path in sorted((data / "xquad").glob("*.json")):
+        for article in json.loads(path.read_text(encoding="utf-8"))["data"]:
+            for paragraph in article["paragraphs"]:
+                held.add(fingerprint(paragraph["context"]))
+                held.update(fingerprint(qa["question"]) for qa in paragraph["qas"])
+    held.discard("")
+    return held
+
+
+def noncommercial_fingerprints(data: Path) -> set[str]:
+    """The text of XNLI, which may be used for research only."""
+    return {
+        fingerprint(row[side])
+        for path in sorted((data / "xnli").glob("dev-*.tsv"))
+        for row in _rows(path)
+        for side in ("premise", "hypothesis")
+    }
+
+
+def sentences(data: Path, banned: set[str], shortest: int = 12) -> list[Sentence]:
+    """Distinct plain sentences of all languages, and the English train texts of the tasks.
+
+    ``shortest`` is in fingerprint characters (a third of it for scripts without spaces):
+    below it, a snippet is a name or a number and teaches nothing.
+    """
+    seen: set[str] = set(banned)
+    out: list[Sentence] = []
+    for language, text in _all_texts(data):
+        key = fingerprint(text)
+        enough = shortest // 3 if language in ("zh", "ja", "ko", "th") else shortest
+        if (
+            len(key) >= enough
+            and key not in seen
+            and not text.startswith(("#", "REDIRECT", "redirect"))
+        ):
+            seen.add(key)
+            out.append(Sentence(language, text))
+    return out
+
+
+def pairs(data: Path, banned: set[str]) -> list[Pair]:
+    """Distinct translation pairs, machine translations of SIB-200's train sentences included."""
+    seen: set[tuple[str, str, str]] = set()
+    out: list[Pair] = []
+    for pair in _all_pairs(data):
+        english, other = fingerprint(pair.english), fingerprint(pair.other)
+        key = (pair.language, english, other)
+        if english and other and english not in banned and other not in banned and key not in seen:
+            seen.add(key)
+            out.append(pair)
+    return out
+
+
+def _all_texts(data: Path) -> Iterator[tuple[str, str]]:
+    for language in LANGUAGES:
+        path = data / "text" / f"{language}.txt"
+        for line in path.read_text(encoding="utf-8").split("\n"):
+            if line := " ".join(line.replace("''", " ").split()):
+                yield language, line
+    for folder, columns in (
+        ("xsid/train-en.tsv", ("text",)),
+        ("sentiment/train-en.tsv", ("text",)),
+        ("nli/train-en.tsv", ("premise", "hypothesis")),
+    ):
+        for row in _rows(data / folder):
+            for column in columns:
+                yield "en", row[column]
+
+
+def _all_pairs(data: Path) -> Iterator[Pair]:
+    english_train = {row["id"]: row["text"] for row in _rows(data / "sib200" / "train-en.tsv")}
+    for language in LANGUAGES:
+        if language == "en":
+            continue
+        path = data / "parallel" / f"en-{language}.tsv"
+        for line in path.read_text(encoding="utf-8").split("\n"):
+            english, tab, other = line.partition("\t")
+            if tab:
+                yield Pair(language, english, other)
+        translated = data / "sib200" / "mt" / f"en-{language}.train.tsv"
+        if translated.exists():
+            for row in _rows(translated):
+                if row["id"] in english_train:
+                    yield Pair(language, english_train[row["id"]], row["text"])
+
+
+def _rows(path: Path) -> Iterator[dict[str, str]]:
+    header, *lines = path.read_text(encoding="utf-8").split("\n")
+    columns = header.split("\t")
+    for line in lines:
+        if line:
+            yield dict(zip(columns, line.split("\t"), strict=True))
+
+
+def _tagged_sentences(path: Path) -> Iterator[str]:
+    for block in path.read_text(encoding="utf-8").split("\n\n"):
+        yield " ".join(line.split("\t")[0] for line in block.split("\n") if line)

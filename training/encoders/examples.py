@@ -1,0 +1,168 @@
+"""What the student sees: texts, and for each the text whose teacher vector it should reproduce.
+
+A sentence in one of the teacher's languages follows the teacher's vector of itself; a translation
+follows that of its English side, which is how languages that the teacher never saw are learnt.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import zlib
+from collections import defaultdict
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from training.encoders import corpus, dictionaries
+from training.encoders.corpus import LANGUAGES, TEACHER_LANGUAGES
+
+_WORD = re.compile(r"[A-Za-z]+")
+_DEVANAGARI = re.compile("[\u0900-\u097f]")
+
+# Share of each kind of example within a language; kinds without data are dropped, the rest rescaled.
+TAUGHT = {"own": 0.5, "translation": 0.35, "both": 0.15}
+UNTAUGHT = {"translation": 0.4, "both": 0.1, "dictionary": 0.08, "switched": 0.27, "masked": 0.15}
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """``target`` indexes the teacher's vectors; -1: no teacher, masked-word loss only.
+
+    ``second`` is the other side of a concatenated translation pair, or "".
+    """
+
+    text: str
+    second: str
+    target: int
+    masked: bool
+
+
+@dataclass
+class Material:
+    """Pools of raw examples per language and kind, and the texts that the teacher must encode."""
+
+    targets: list[str] = field(default_factory=list)
+    pools: dict[str, dict[str, list[tuple[str, str, int]]]] = field(default_factory=dict)
+    lexicons: dict[str, dict[str, list[str]]] = field(default_factory=dict)
+
+
+def gather(data: Path, work: Path, research: bool = False) -> Material:
+    """All pools, in an order that depends on the data alone."""
+    banned = corpus.evaluation_fingerprints(data)
+    if not research:
+        banned |= corpus.noncommercial_fingerprints(data)
+    material = Material(pools={language: defaultdict(list) for language in LANGUAGES})
+    index: dict[str, int] = {}
+
+    def target(text: str) -> int:
+        if text not in index:
+            index[text] = len(material.targets)
+            material.targets.append(text)
+        return index[text]
+
+    for sentence in corpus.sentences(data, banned):
+        pool = material.pools[sentence.language]
+        if sentence.language in TEACHER_LANGUAGES:
+            aim = target(sentence.text)
+            if sentence.language != "en" or not held_back(sentence.text):
+                pool["own"].append((sentence.text, "", aim))
+        else:
+            pool["masked"].append((sentence.text, "", -1))
+    all_pairs = corpus.pairs(data, banned)
+    words = dictionaries.fetch(work / "dictionaries")
+    hindi = [pair for pair in all_pairs if pair.language == "hi"]
+    if "hi" in words:
+        urdu_sentences, urdu_words = _urdu_from_hindi(hindi, words["hi"])
+        all_pairs += urdu_sentences
+        words["ur"] = urdu_words
+    for pair in all_pairs:
+        pool = material.pools[pair.language]
+        aim = target(pair.english)
+        if held_back(pair.english):
+            pool["held"].append((pair.english, pair.other, aim))
+            continue
+        pool["translation"].append((pair.other, "", aim))
+        pool["both"].append((pair.english, pair.other, aim))
+    for language, entries in words.items():
+        material.lexicons[language] = dictionaries.lexicon(entries)
+        for english, other in entries:
+            material.pools[language]["dictionary"].append((other, "", target(english)))
+    english = [row for row in material.pools["en"]["own"] if len(row[0].split()) >= 6]
+    for language in material.lexicons:
+        material.pools[language]["switched"] = english
+    return material
+
+
+def held_back(english: str) -> bool:
+    """Two in a hundred English sentences are kept, with all their translations, for retrieval."""
+    return zlib.crc32(corpus.fingerprint(english).encode()) % 50 == 0
+
+
+def draw(material: Material, count: int, seed: int, block: int) -> list[Example]:
+    """``count`` examples, a pure function of the arguments: block after block, a run can resume."""
+    generator = random.Random(f"{seed}/{block}")
+    languages, weights = zip(*language_shares(), strict=True)
+    out = []
+    for language in generator.choices(languages, weights, k=count):
+        pools = material.pools[language]
+        shares = TAUGHT if language in TEACHER_LANGUAGES else UNTAUGHT
+        kinds = [kind for kind in shares if pools.get(kind)]
+        kind = generator.choices(kinds, [shares[kind] for kind in kinds])[0]
+        text, second, aim = generator.choice(pools[kind])
+        if kind == "switched":
+            text = switch(text, material.lexicons[language], 0.7, generator)
+        if second and generator.random() < 0.5:
+            text, second = second, text
+        masked = kind in ("masked", "both") or generator.random() < 0.3
+        out.append(Example(text, second, aim, masked))
+    return out
+
+
+def language_shares() -> list[tuple[str, float]]:
+    """English most, because every pair leans on it; the untaught a little more than the others."""
+    heavier = {"en": 0.10, "sw": 0.05, "ur": 0.05, "hi": 0.05, "vi": 0.05, "th": 0.05}
+    rest = (1 - sum(heavier.values())) / (len(LANGUAGES) - len(heavier))
+    return [(language, heavier.get(language, rest)) for language in LANGUAGES]
+
+
+def switch(text: str, lexicon: dict[str, list[str]], share: float, generator: random.Random) -> str:
+    """English ``text`` with ``share`` of the words that ``lexicon`` knows put into its language."""
+
+    def replace(match: re.Match[str]) -> str:
+        translations = lexicon.get(match.group().lower()) or lexicon.get(
+            _stem(match.group().lower())
+        )
+        if translations and generator.random() < share:
+            return generator.choice(translations)
+        return match.group()
+
+    return _WORD.sub(replace, text)
+
+
+def _stem(word: str) -> str:
+    for ending, base in (("ies", "y"), ("es", "e"), ("s", ""), ("ed", "e"), ("ing", "")):
+        if word.endswith(ending) and len(word) > len(ending) + 2:
+            return word[: -len(ending)] + base
+    return word
+
+
+def _urdu_from_hindi(
+    hindi: list[corpus.Pair], words: list[tuple[str, str]]
+) -> tuple[list[corpus.Pair], list[tuple[str, str]]]:
+    try:
+        sentences = dictionaries.hindi_to_urdu([pair.other for pair in hindi])
+        entries = dictionaries.hindi_to_urdu([other for _, other in words])
+    except OSError:
+        print("dictionaries: apertium hin-urd is not installed, going on without it", flush=True)
+        return [], []
+    pairs = [
+        corpus.Pair("ur", pair.english, text)
+        for pair, text in zip(hindi, sentences, strict=True)
+        if len(_DEVANAGARI.findall(text)) < 0.2 * len(text)
+    ]
+    kept = [
+        (english, text)
+        for (english, _), text in zip(words, entries, strict=True)
+        if text and not _DEVANAGARI.search(text)
+    ]
+    return pairs, kept

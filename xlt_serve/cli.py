@@ -1,0 +1,306 @@
+"""``xlt``: train, evaluate, export, predict, inspect, serve."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib
+import itertools
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NoReturn
+
+from xlt_serve import bundle as bundles
+from xlt_serve.errors import DataError, DependencyError, XltError
+from xlt_serve.schema import LONG_CHOICES
+
+CHUNK = 512
+"""Lines that `xlt predict` reads before it answers them."""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Exit code: 0 done, 1 failed, 2 wrong call."""
+    options = _parser().parse_args(arguments)
+    try:
+        options.run(options)
+    except XltError as error:
+        print(f"xlt: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("xlt: interrupted", file=sys.stderr)
+        return 1
+    except BrokenPipeError:
+        # The reader of our output is gone (`xlt predict … | head`): nothing is left to say to it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except OSError as error:
+        print(f"xlt: {error.filename or 'system'}: {error.strerror or error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _train(options: argparse.Namespace) -> None:
+    training = _training("config", "trainer")
+    config = training["config"].load(options.config, options.override)
+    metrics = training["trainer"].train(config, options.out)
+    print(f"checkpoint: {options.out}")
+    print(f"dev score ({metrics['selected_by']}): {metrics['dev_score']:.4f}")
+    for language, score in metrics["languages"].items():
+        print(f"{language:8}  {score['accuracy']:.3f}")
+
+
+def _eval(options: argparse.Namespace) -> None:
+    training = _training("evaluate", "model")
+    evaluate, model = training["evaluate"], training["model"]
+    place, source = options.model, "en"
+    if (place / model.DESCRIPTION).is_file():
+        network, tokenizer, description = model.load(place)
+        predict = evaluate.torch_predictor(network, tokenizer, description.max_length)
+        source = description.source_language
+    else:
+        bundle = bundles.load(place)
+        predict, source = evaluate.bundle_predictor(bundle.path), bundle.manifest.source_language
+    scores = evaluate.by_language(
+        predict, options.task, options.data, options.split, options.languages, sys.stderr.isatty()
+    )
+    if options.json:
+        print(json.dumps({language: vars(score) for language, score in scores.items()}))
+    else:
+        print(evaluate.table(scores, source))
+
+
+def _export(options: argparse.Namespace) -> None:
+    training = _training("export")
+    made = training["export"].export(
+        options.checkpoint,
+        options.out,
+        name=options.name,
+        precision=options.precision,
+        data=options.data,
+        notes=options.notes,
+        agreement=options.agreement,
+    )
+    size = sum(file.stat().st_size for file in made.path.rglob("*") if file.is_file())
+    print(
+        f"bundle: {made.path} ({made.manifest.name} {made.manifest.version}, {size / 1e6:.1f} MB)"
+    )
+
+
+def _methods(_: argparse.Namespace) -> None:
+    for name, kind in _training("methods")["methods"].METHODS.items():
+        print(f"{name:16}  {(kind.__doc__ or '').strip().splitlines()[0]}")
+
+
+def _predict(options: argparse.Namespace) -> None:
+    from tqdm import tqdm
+
+    from xlt_serve.pipeline import load
+
+    classifier = load(options.bundle, threads=options.threads)
+    pair = classifier.bundle.manifest.pair
+    settings = {
+        "long": options.long,
+        "language": options.language,
+        "max_length": options.max_length,
+        "abstain_below": options.abstain_below,
+    }
+    items: Iterator[object] = (_item(line, pair) for line in _lines(options.file))
+    # A bar only where someone watches it, and only once it has taken two seconds.
+    with tqdm(
+        unit=" texts", delay=2, disable=not sys.stderr.isatty() or sys.stdout.isatty()
+    ) as progress:
+        while chunk := list(itertools.islice(items, CHUNK)):
+            for prediction in classifier.predict(chunk, **settings):
+                print(json.dumps(prediction.to_dict(), ensure_ascii=False))
+            sys.stdout.flush()
+            progress.update(len(chunk))
+
+
+def _inspect(options: argparse.Namespace) -> None:
+    bundle = bundles.load(options.bundle)
+    manifest = bundle.manifest
+    if options.json:
+        print((bundle.path / bundles.MANIFEST).read_text(encoding="utf-8"), end="")
+        return
+    size = sum(bundle.file(name).stat().st_size for name in manifest.files)
+    graphs = ", ".join(f"{name} ({graph.precision})" for name, graph in manifest.graphs.items())
+    methods = ", ".join(method["name"] for method in manifest.method.get("methods", []))
+    lines = {
+        "bundle": f"{manifest.name} {manifest.version}, format {manifest.format}",
+        "folder": f"{bundle.path} ({size / 1e6:.1f} MB, every hash verified)",
+        "task": f"{manifest.task}, {'pairs of texts' if manifest.pair else 'single texts'}",
+        "labels": ", ".join(manifest.labels),
+        "trained on": f"{manifest.source_language} ({methods or 'unknown method'})",
+        "graphs": graphs,
+        "max length": f"{manifest.max_length} tokens",
+        "temperature": f"{manifest.temperature('plain'):.3f}",
+    }
+    if manifest.notes:
+        lines["notes"] = manifest.notes
+    for key, value in lines.items():
+        print(f"{key:12} {value}")
+    for split, scores in manifest.scores.items():
+        shown = "  ".join(f"{language} {row['accuracy']:.2f}" for language, row in scores.items())
+        print(f"{split:12} {shown}")
+
+
+def _serve(options: argparse.Namespace) -> None:
+    bundle = bundles.load(options.bundle)  # a wrong bundle fails here, not in a worker's log
+    try:
+        importlib.import_module("bentoml")
+    except ImportError:
+        raise DependencyError(
+            "bentoml", "is not installed", "pip install 'xlt-serve[serve]'"
+        ) from None
+    environment = os.environ | {
+        "XLT_BUNDLE": str(bundle.path.absolute()),
+        "BENTOML_DO_NOT_TRACK": "true",  # "1" would be read as false
+    }
+    command = [sys.executable, "-m", "bentoml", "serve", "xlt_serve.service:XltService"]
+    command += ["--host", options.host, "--port", str(options.port)]
+    sys.stdout.flush()
+    os.execve(sys.executable, command, environment)
+
+
+def _training(*modules: str) -> dict[str, Any]:
+    """Modules of ``training``, whose packages serving does without."""
+    try:
+        return {name: importlib.import_module(f"training.{name}") for name in modules}
+    except ModuleNotFoundError as error:
+        raise DependencyError(
+            error.name or "training",
+            "is needed for training and not installed",
+            "pip install 'xlt-serve[train]'",
+        ) from None
+
+
+def _lines(file: str) -> Iterator[str]:
+    """Lines of a file, or of standard input, without their ends; invalid UTF-8 names its line."""
+    name = "standard input" if file == "-" else file
+    with contextlib.ExitStack() as stack:
+        try:
+            handle = sys.stdin.buffer if file == "-" else stack.enter_context(Path(file).open("rb"))
+        except FileNotFoundError:
+            raise DataError(
+                file, "is not there", "give a file of texts, or - for standard input"
+            ) from None
+        except IsADirectoryError:
+            raise DataError(file, "is a folder", "give a file of texts") from None
+        for number, line in enumerate(handle, 1):
+            try:
+                yield line.decode("utf-8").rstrip("\r\n")
+            except UnicodeDecodeError:
+                raise DataError(
+                    f"{name} line {number}", "is not valid UTF-8", "save it as UTF-8"
+                ) from None
+
+
+def _item(line: str, pair: bool) -> object:
+    if not pair:
+        return line
+    sides = line.split("\t")
+    return tuple(sides) if len(sides) == 2 else line
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="xlt",
+        description="Robust cross-lingual text classification, from training to serving.",
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    def command(name: str, run: Any, about: str, more: str = "") -> argparse.ArgumentParser:
+        sub = commands.add_parser(
+            name,
+            help=about,
+            description=f"{about[0].upper()}{about[1:]}.",
+            epilog=more,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        sub.set_defaults(run=run)
+        return sub
+
+    sub = command(
+        "train",
+        _train,
+        "train a classifier as a config says",
+        "example:\n  xlt train training/configs/sib200/vanilla.toml seed=1 train.epochs=5 --out runs/1\n\n"
+        "The same command goes on with a run that was stopped. Tasks: sib200, xsid, sentiment,\n"
+        'xnli, nli, pawsx; task.name="files" trains on CSV, TSV, JSONL or Parquet of your own.',
+    )
+    sub.add_argument("config", type=Path, metavar="CONFIG", help="a TOML file")
+    sub.add_argument(
+        "override", nargs="*", metavar="KEY=VALUE", help="overrides a key of the config"
+    )
+    sub.add_argument("--out", type=Path, required=True, metavar="DIR", help="checkpoint folder")
+
+    sub = command("eval", _eval, "score a checkpoint or bundle, language by language")
+    sub.add_argument("model", type=Path, metavar="CHECKPOINT_OR_BUNDLE")
+    sub.add_argument("--task", required=True)
+    sub.add_argument(
+        "--data", required=True, metavar="DIR", help='folder of the task\'s files, or "hub"'
+    )
+    sub.add_argument("--split", default="dev", help="default: dev")
+    sub.add_argument(
+        "--languages",
+        type=lambda text: [part for part in text.split(",") if part],
+        default=[],
+        metavar="en,de",
+        help="default: all that the data has",
+    )
+    sub.add_argument("--json", action="store_true", help="JSON instead of a table")
+
+    sub = command("export", _export, "make a bundle of a checkpoint")
+    sub.add_argument("checkpoint", type=Path, metavar="CHECKPOINT")
+    sub.add_argument("--out", type=Path, required=True, metavar="BUNDLE")
+    sub.add_argument("--precision", default="fp32", choices=("fp32", "int8"))
+    sub.add_argument("--name", default="", help="default: the name of the folder")
+    sub.add_argument("--data", default="", metavar="DIR", help="default: the data of training")
+    sub.add_argument(
+        "--agreement",
+        type=float,
+        default=0.99,
+        help="least share of texts with torch's label, per language (default: 0.99)",
+    )
+    sub.add_argument("--notes", default="", help="a line for the manifest")
+
+    sub = command(
+        "predict",
+        _predict,
+        "classify lines of text, JSON lines out",
+        "example:\n  echo 'Das Spiel endete unentschieden.' | xlt predict\n\n"
+        "One text a line; a tab separates the texts of a pair when the task takes pairs.",
+    )
+    sub.add_argument("file", nargs="?", default="-", metavar="FILE", help="default: standard input")
+    sub.add_argument("--bundle", default=None, help="shipped name or folder (default: topics)")
+    sub.add_argument(
+        "--long", choices=LONG_CHOICES, default="truncate", help="for texts over the limit"
+    )
+    sub.add_argument("--language", default=None, help="instead of detecting it")
+    sub.add_argument("--max-length", type=int, default=None, metavar="TOKENS")
+    sub.add_argument("--abstain-below", type=float, default=None, metavar="P")
+    sub.add_argument("--threads", type=int, default=0, help="default: all cores")
+
+    sub = command("inspect", _inspect, "verify a bundle and say what is in it")
+    sub.add_argument("bundle", nargs="?", default=None, metavar="BUNDLE", help="default: topics")
+    sub.add_argument("--json", action="store_true", help="the whole manifest")
+
+    sub = command("serve", _serve, "serve a bundle over HTTP")
+    sub.add_argument("--bundle", default=None, help="shipped name or folder (default: topics)")
+    sub.add_argument("--host", default="127.0.0.1")
+    sub.add_argument("--port", type=int, default=3000)
+
+    command("methods", _methods, "list the training methods")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

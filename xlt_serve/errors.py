@@ -1,0 +1,90 @@
+"""Every error of the project: what was given, which rule it breaks, and what to do about it.
+
+XltError
+├── UsageError           a wrong call: command line, option, request (exit code 2)
+│   └── ConfigError      every problem of a training config at once
+├── BundleError          a bundle that can't be served
+│   ├── BundleNotFound
+│   ├── BundleAltered    a file is missing or its hash differs
+│   └── BundleTooNew     a format that this version does not know
+├── DataError            a file of examples that can't be read
+├── DependencyError      a package that is missing, doubled or too old
+├── ExportRefused        the exported graph does not agree with the model
+└── ItemError            one text or pair that can't be classified; a value in its Prediction
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class XltError(Exception):
+    """``value``: what was given; ``rule``: what it breaks; ``remedy``: what to do."""
+
+    code = "failed"
+    exit_code = 1
+
+    def __init__(self, value: object, rule: str, remedy: str = "") -> None:
+        self.value, self.rule, self.remedy = str(value), rule, remedy
+        super().__init__(value, rule, remedy)
+
+    def __str__(self) -> str:
+        sentence = f"{_shown(self.value)}: {self.rule}" if self.value else self.rule
+        return f"{sentence}; {self.remedy}" if self.remedy else sentence
+
+
+class UsageError(XltError):
+    code = "usage"
+    exit_code = 2
+
+
+class ConfigError(UsageError):
+    """All problems of one config, so that a user mends them in one go."""
+
+    code = "config"
+
+    def __init__(self, source: object, problems: Sequence[str]) -> None:
+        self.problems = list(problems)
+        count = "1 problem" if len(self.problems) == 1 else f"{len(self.problems)} problems"
+        super().__init__(source, f"{count}: " + "; ".join(self.problems))
+
+
+class BundleError(XltError):
+    code = "bundle"
+
+
+class BundleNotFound(BundleError):
+    code = "bundle_not_found"
+
+
+class BundleAltered(BundleError):
+    code = "bundle_altered"
+
+
+class BundleTooNew(BundleError):
+    code = "bundle_too_new"
+
+
+class DataError(XltError):
+    code = "data"
+
+
+class DependencyError(XltError):
+    code = "dependency"
+
+
+class ExportRefused(XltError):
+    code = "export_refused"
+
+
+class ItemError(XltError):
+    """``code`` says which rule an item broke: empty, not_text, too_large, too_long, shape."""
+
+    def __init__(self, code: str, value: object, rule: str, remedy: str = "") -> None:
+        super().__init__(value, rule, remedy)
+        self.code = code
+
+
+def _shown(value: str, longest: int = 200) -> str:
+    line = value.encode("utf-8", "backslashreplace").decode().replace("\n", "\\n")
+    return line if len(line) <= longest else line[: longest - 1] + "…"

@@ -1,0 +1,93 @@
+"""The BentoML service: HTTP around ``pipeline``, with no logic of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from typing import Annotated, Any, cast
+
+import bentoml
+from pydantic import Field
+from starlette.responses import JSONResponse
+
+from xlt_serve.errors import UsageError
+from xlt_serve.pipeline import Classifier, load
+
+Texts = Annotated[
+    list[str] | str | None,
+    Field(description="texts to classify, or one", examples=[["El partido terminó en empate."]]),
+]
+Pairs = Annotated[
+    list[tuple[str, str]] | None, Field(description="pairs of texts, for bundles that take pairs")
+]
+Language = Annotated[
+    str | None, Field(description="language of the texts, instead of detecting it")
+]
+Long = Annotated[str, Field(description="texts over the limit: truncate, windows or error")]
+
+
+@bentoml.service(name="xlt-serve", traffic={"timeout": 60})
+class XltService:
+    """Cross-lingual text classification."""
+
+    def __init__(self) -> None:
+        self.classifier: Classifier = load(os.environ.get("XLT_BUNDLE") or None)
+        self.classifier.predict([("a", "b") if self.classifier.bundle.manifest.pair else "a"])
+        # One run at a time uses all cores; a second one beside it would only slow both.
+        self.turn = asyncio.Semaphore(1)
+
+    @bentoml.api(route="/classify")
+    async def classify(
+        self,
+        texts: Texts = None,
+        pairs: Pairs = None,
+        language: Language = None,
+        long: Long = "truncate",
+        max_length: int | None = None,
+        abstain_below: float | None = None,
+    ) -> dict[str, Any]:
+        """One prediction for each text or pair, in order."""
+        begun = time.perf_counter()
+        try:
+            items = _items(texts, pairs)
+            async with self.turn:
+                started = time.perf_counter()
+                predictions = await asyncio.to_thread(
+                    self.classifier.predict,
+                    items,
+                    long=long,  # type: ignore[arg-type]  # checked by predict
+                    language=language,
+                    max_length=max_length,
+                    abstain_below=abstain_below,
+                )
+        except UsageError as error:
+            return cast(dict[str, Any], refused(error))
+        ended = time.perf_counter()
+        manifest = self.classifier.bundle.manifest
+        return {
+            "predictions": [prediction.to_dict() for prediction in predictions],
+            "bundle": {"name": manifest.name, "version": manifest.version},
+            "timings": {
+                "queue_ms": round(1000 * (started - begun), 3),
+                "predict_ms": round(1000 * (ended - started), 3),
+            },
+        }
+
+
+def _items(texts: list[str] | str | None, pairs: list[tuple[str, str]] | None) -> list[Any]:
+    if (texts is None) == (pairs is None):
+        raise UsageError(
+            "neither texts nor pairs" if texts is None else "both texts and pairs",
+            "a request has one of them",
+            'send {"texts": ["…"]} or {"pairs": [["…", "…"]]}',
+        )
+    if isinstance(texts, str):
+        return [texts]
+    return list(texts if texts is not None else pairs or [])
+
+
+def refused(error: UsageError) -> JSONResponse:
+    """BentoML passes a response on as it is, which keeps one shape for all errors."""
+    body = {"error": {"code": error.code, "message": str(error)}}
+    return JSONResponse(body, status_code=422)
