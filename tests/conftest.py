@@ -1,0 +1,214 @@
+"""Small real parts for the tests: a tokenizer, two tiny random encoders, a task that can be learnt."""
+
+from __future__ import annotations
+
+import os
+import random
+import tempfile
+from pathlib import Path
+
+import pytest
+
+# Before anything imports them: no hub, no tracking, metrics of the service in a folder of their own.
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["BENTOML_DO_NOT_TRACK"] = "true"
+os.environ.setdefault("PROMETHEUS_MULTIPROC_DIR", tempfile.mkdtemp(prefix="xlt-metrics-"))
+
+ROOT = Path(__file__).parent.parent
+WORDS = {
+    "sports": "goal match team player score ball league win Spiel Mannschaft balle équipe".split(),
+    "food": "bread soup cheese dinner taste cook spice salt Suppe Brot fromage pain".split(),
+    "weather": "rain wind storm cloud sun snow cold warm Regen Schnee pluie neige".split(),
+}
+FILLER = "the a was very today and with we saw some of it in our big old town".split()
+
+
+@pytest.fixture(scope="session")
+def data() -> Path:
+    """The real data, or a skip that says why."""
+    folder = Path(os.environ.get("XLT_DATA", ROOT.parent / "shared" / "data"))
+    if not folder.is_dir():
+        pytest.skip(f"no real data: {folder} is not there (set XLT_DATA)")
+    return folder
+
+
+def sentence(label: str, generator: random.Random) -> str:
+    words = generator.choices(FILLER, k=6) + generator.choices(WORDS[label], k=3)
+    generator.shuffle(words)
+    return " ".join(words)
+
+
+@pytest.fixture(scope="session")
+def toy_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder laid out like the real data: sib200 (single texts) and xnli (pairs)."""
+    folder = tmp_path_factory.mktemp("data")
+    generator = random.Random(0)
+    (folder / "sib200").mkdir()
+    for split, count in (("train", 240), ("dev", 30), ("test", 30)):
+        for language in ("en", "de"):
+            rows = ["id\tlabel\ttext"]
+            for number in range(count):
+                label = list(WORDS)[number % 3]
+                rows.append(f"{number}\t{label}\t{sentence(label, generator)}")
+            file = folder / "sib200" / f"{split}-{language}.tsv"
+            file.write_text("\n".join(rows) + "\n", encoding="utf-8")
+    for name, count in (("nli/train-en", 60), ("xnli/dev-en", 40), ("xnli/dev-de", 40)):
+        rows = ["label\tpremise\thypothesis"]
+        for number in range(count):
+            label = list(WORDS)[number % 3]
+            same = number % 2 == 0
+            other = label if same else list(WORDS)[(number + 1) % 3]
+            kind = "entailment" if same else "contradiction"
+            rows.append(f"{kind}\t{sentence(label, generator)}\t{sentence(other, generator)}")
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / f"{name}.tsv").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def encoders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Folders of a tiny random BERT and a tiny random XLM-R, each with a real tokenizer."""
+    import torch
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
+    from transformers import (
+        BertConfig,
+        BertModel,
+        PreTrainedTokenizerFast,
+        XLMRobertaConfig,
+        XLMRobertaModel,
+    )
+
+    texts = [" ".join(words) for words in WORDS.values()] * 30 + [" ".join(FILLER)] * 30
+    texts += ["Привет мир", "你好世界", "مرحبا بالعالم", "0123456789 ,.!?'\"()"] * 5
+    out: dict[str, Path] = {}
+    shape = {
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 64,
+        "initializer_range": 0.15,  # the usual 0.02 is for widths of hundreds
+    }
+    for name in ("bert", "xlm-roberta"):
+        folder = tmp_path_factory.mktemp(name)
+        torch.manual_seed(0)
+        if name == "bert":
+            special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+            tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+            tokenizer.normalizer = normalizers.BertNormalizer()
+            tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+            trainer = trainers.WordPieceTrainer(
+                vocab_size=400, special_tokens=special, show_progress=False
+            )
+            tokenizer.train_from_iterator(texts, trainer)
+            tokenizer.post_processor = processors.TemplateProcessing(
+                single="[CLS] $A [SEP]",
+                pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+                special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
+            )
+            fast = PreTrainedTokenizerFast(
+                tokenizer_object=tokenizer,
+                pad_token="[PAD]",
+                unk_token="[UNK]",
+                cls_token="[CLS]",
+                sep_token="[SEP]",
+                mask_token="[MASK]",
+            )
+            config = BertConfig(vocab_size=len(fast), pad_token_id=0, **shape)
+            BertModel(config).save_pretrained(folder)
+        else:
+            special = ["<s>", "<pad>", "</s>", "<unk>"]
+            tokenizer = Tokenizer(models.Unigram())
+            tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+            trainer = trainers.UnigramTrainer(
+                vocab_size=400, special_tokens=special, unk_token="<unk>", show_progress=False
+            )
+            tokenizer.train_from_iterator(texts, trainer)
+            tokenizer.post_processor = processors.TemplateProcessing(
+                single="<s> $A </s>",
+                pair="<s> $A </s> </s> $B </s>",
+                special_tokens=[("<s>", 0), ("</s>", 2)],
+            )
+            fast = PreTrainedTokenizerFast(
+                tokenizer_object=tokenizer,
+                bos_token="<s>",
+                cls_token="<s>",
+                eos_token="</s>",
+                sep_token="</s>",
+                pad_token="<pad>",
+                unk_token="<unk>",
+                mask_token="<mask>",
+            )
+            config = XLMRobertaConfig(
+                vocab_size=len(fast),
+                max_position_embeddings=514,
+                type_vocab_size=1,
+                pad_token_id=1,
+                bos_token_id=0,
+                eos_token_id=2,
+                **shape,
+            )
+            XLMRobertaModel(config).save_pretrained(folder)
+        fast.save_pretrained(folder)
+        out[name] = folder
+    return out
+
+
+@pytest.fixture(scope="session")
+def config_file(
+    tmp_path_factory: pytest.TempPathFactory, toy_data: Path, encoders: dict[str, Path]
+) -> Path:
+    """A config that trains the tiny XLM-R on the toy topics in a second or two."""
+    file = tmp_path_factory.mktemp("config") / "toy.toml"
+    file.write_text(
+        f"""
+encoder = "{encoders["xlm-roberta"]}"
+[task]
+name = "sib200"
+data = "{toy_data}"
+[train]
+epochs = 10
+learning_rate = 3e-3
+batch_size = 15
+max_length = 64
+[[method]]
+name = "vanilla"
+"""
+    )
+    return file
+
+
+@pytest.fixture(scope="session")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory, config_file: Path) -> Path:
+    """A trained toy topic classifier."""
+    from training import config, trainer
+
+    out = tmp_path_factory.mktemp("runs") / "topics"
+    trainer.train(config.load(config_file), out)
+    return out
+
+
+@pytest.fixture(scope="session")
+def pair_checkpoint(
+    tmp_path_factory: pytest.TempPathFactory, config_file: Path, encoders: dict[str, Path]
+) -> Path:
+    """A toy classifier of pairs on BERT, whose graph also reads token_type_ids."""
+    from training import config, trainer
+
+    out = tmp_path_factory.mktemp("runs") / "pairs"
+    overrides = [f"encoder={encoders['bert']}", "task.name=xnli", "train.epochs=1"]
+    trainer.train(config.load(config_file, overrides), out)
+    return out
+
+
+@pytest.fixture(scope="session")
+def bundle(tmp_path_factory: pytest.TempPathFactory, checkpoint: Path) -> Path:
+    from training import export
+
+    return export.export(checkpoint, tmp_path_factory.mktemp("bundles") / "toy").path
+
+
+@pytest.fixture(scope="session")
+def pair_bundle(tmp_path_factory: pytest.TempPathFactory, pair_checkpoint: Path) -> Path:
+    from training import export
+
+    return export.export(pair_checkpoint, tmp_path_factory.mktemp("bundles") / "pairs").path
