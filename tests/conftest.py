@@ -16,11 +16,68 @@ os.environ.setdefault("PROMETHEUS_MULTIPROC_DIR", tempfile.mkdtemp(prefix="xlt-m
 
 ROOT = Path(__file__).parent.parent
 WORDS = {
-    "sports": "goal match team player score ball league win Spiel Mannschaft balle équipe".split(),
-    "food": "bread soup cheese dinner taste cook spice salt Suppe Brot fromage pain".split(),
-    "weather": "rain wind storm cloud sun snow cold warm Regen Schnee pluie neige".split(),
+    "sports": [
+        "goal",
+        "match",
+        "team",
+        "player",
+        "score",
+        "ball",
+        "league",
+        "win",
+        "Spiel",
+        "Mannschaft",
+        "balle",
+        "équipe",
+    ],
+    "food": [
+        "bread",
+        "soup",
+        "cheese",
+        "dinner",
+        "taste",
+        "cook",
+        "spice",
+        "salt",
+        "Suppe",
+        "Brot",
+        "fromage",
+        "pain",
+    ],
+    "weather": [
+        "rain",
+        "wind",
+        "storm",
+        "cloud",
+        "sun",
+        "snow",
+        "cold",
+        "warm",
+        "Regen",
+        "Schnee",
+        "pluie",
+        "neige",
+    ],
 }
-FILLER = "the a was very today and with we saw some of it in our big old town".split()
+FILLER = [
+    "the",
+    "a",
+    "was",
+    "very",
+    "today",
+    "and",
+    "with",
+    "we",
+    "saw",
+    "some",
+    "of",
+    "it",
+    "in",
+    "our",
+    "big",
+    "old",
+    "town",
+]
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -24,7 +26,7 @@ def test_no_batch_exceeds_the_budget_unless_one_item_does(lengths: list[int], bu
 @given(LENGTHS, BUDGETS)
 def test_lengths_do_not_overlap_between_batches(lengths: list[int], budget: int) -> None:
     batches = plan(lengths, budget)
-    for longer, shorter in zip(batches, batches[1:], strict=False):
+    for longer, shorter in itertools.pairwise(batches):
         assert min(lengths[i] for i in longer) >= max(lengths[i] for i in shorter)
 
 
@@ -32,7 +34,7 @@ def test_lengths_do_not_overlap_between_batches(lengths: list[int], budget: int)
 def test_batches_are_full(lengths: list[int], budget: int) -> None:
     """The next item would not have fitted: no batch is cut short."""
     batches = plan(lengths, budget)
-    for batch, following in zip(batches, batches[1:], strict=False):
+    for batch, following in itertools.pairwise(batches):
         assert lengths[batch[0]] * (len(batch) + 1) > budget, (batch, following)
 
 

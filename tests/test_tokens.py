@@ -17,7 +17,9 @@ SHORT = "rain and snow"
 
 @pytest.mark.parametrize("family", ["bert", "xlm-roberta"])
 @pytest.mark.parametrize("item", [SHORT, LONG, (SHORT, LONG), (LONG, SHORT), (LONG, LONG)])
-def test_ids_are_those_of_transformers(encoders: dict[str, Path], family: str, item: object) -> None:
+def test_ids_are_those_of_transformers(
+    encoders: dict[str, Path], family: str, item: object
+) -> None:
     """Ours cuts with the tokenizers library alone; transformers is the independent answer."""
     reference = AutoTokenizer.from_pretrained(encoders[family])
     encoder = Encoder(encoders[family] / "tokenizer.json", 64)

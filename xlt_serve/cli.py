@@ -97,17 +97,19 @@ def _methods(_: argparse.Namespace) -> None:
 def _predict(options: argparse.Namespace) -> None:
     from tqdm import tqdm
 
-    from xlt_serve.pipeline import load
+    from xlt_serve.pipeline import check_options, load
 
-    classifier = load(options.bundle, threads=options.threads)
-    pair = classifier.bundle.manifest.pair
     settings = {
         "long": options.long,
         "language": options.language,
         "max_length": options.max_length,
         "abstain_below": options.abstain_below,
     }
-    items: Iterator[object] = (_item(line, pair) for line in _lines(options.file))
+    check_options(**{key: value for key, value in settings.items() if key != "language"})
+    classifier = load(options.bundle, threads=options.threads)
+    pair = classifier.bundle.manifest.pair
+    bad: list[int] = []
+    items: Iterator[object] = (_item(line, pair) for line in _lines(options.file, bad))
     # A bar only where someone watches it, and only once it has taken two seconds.
     with tqdm(
         unit=" texts", delay=2, disable=not sys.stderr.isatty() or sys.stdout.isatty()
@@ -117,6 +119,14 @@ def _predict(options: argparse.Namespace) -> None:
                 print(json.dumps(prediction.to_dict(), ensure_ascii=False))
             sys.stdout.flush()
             progress.update(len(chunk))
+    if bad:
+        name = "standard input" if options.file == "-" else options.file
+        lines = ", ".join(map(str, bad[:5])) + ("…" if len(bad) > 5 else "")
+        raise DataError(
+            f"{name} line {lines}",
+            f"{len(bad)} of its lines {'is' if len(bad) == 1 else 'are'} not valid UTF-8",
+            "save it as UTF-8; the other lines were answered",
+        )
 
 
 def _inspect(options: argparse.Namespace) -> None:
@@ -177,9 +187,11 @@ def _training(*modules: str) -> dict[str, Any]:
         ) from None
 
 
-def _lines(file: str) -> Iterator[str]:
-    """Lines of a file, or of standard input, without their ends; invalid UTF-8 names its line."""
-    name = "standard input" if file == "-" else file
+def _lines(file: str, bad: list[int]) -> Iterator[str | bytes]:
+    """Lines of a file, or of standard input, without their ends.
+
+    A line that is not UTF-8 comes as bytes, for its own error, and its number goes into ``bad``.
+    """
     with contextlib.ExitStack() as stack:
         try:
             handle = sys.stdin.buffer if file == "-" else stack.enter_context(Path(file).open("rb"))
@@ -190,16 +202,16 @@ def _lines(file: str) -> Iterator[str]:
         except IsADirectoryError:
             raise DataError(file, "is a folder", "give a file of texts") from None
         for number, line in enumerate(handle, 1):
+            line = line.rstrip(b"\r\n")
             try:
-                yield line.decode("utf-8").rstrip("\r\n")
+                yield line.decode("utf-8")
             except UnicodeDecodeError:
-                raise DataError(
-                    f"{name} line {number}", "is not valid UTF-8", "save it as UTF-8"
-                ) from None
+                bad.append(number)
+                yield line
 
 
-def _item(line: str, pair: bool) -> object:
-    if not pair:
+def _item(line: str | bytes, pair: bool) -> object:
+    if not pair or isinstance(line, bytes):
         return line
     sides = line.split("\t")
     return tuple(sides) if len(sides) == 2 else line

@@ -37,6 +37,8 @@ class Tokens:
 
 def check(item: object, pair: bool) -> Item:
     """``item`` as a text or a tuple of two, or an ItemError that says what is wrong with it."""
+    if isinstance(item, bytes):
+        raise ItemError("not_text", repr(item[:20]), "is not valid UTF-8", "decode it first")
     if pair:
         if not isinstance(item, list | tuple) or len(item) != 2:
             raise ItemError(

@@ -140,8 +140,17 @@ def load_split(task: str, data: str | Path, split: str, language: str) -> list[E
         path, _, half = spec.files[split].format(language=language).partition("#")
         rows = read_rows(Path(data) / path)
         if half:
-            rows = rows[1 if half == "odd" else 0 :: 2]
+            rows = _half(rows, half, (spec.text, spec.pair))
     return to_examples(rows, columns, language, f"{task} {split} {language}")
+
+
+def _half(rows: list[dict[str, str]], half: str, columns: tuple[str, str]) -> list[dict[str, str]]:
+    """The even rows, or those odd ones that share no text with them."""
+    even = rows[0::2]
+    if half == "even":
+        return even
+    reported = {row[column] for row in even for column in columns}
+    return [row for row in rows[1::2] if not reported & {row[column] for column in columns}]
 
 
 def to_examples(

@@ -1,0 +1,185 @@
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from onnx import numpy_helper
+
+from training import evaluate, export, graph, model, quantize
+from training.data import load_split
+from xlt_serve import bundle as bundles
+from xlt_serve import load
+from xlt_serve.errors import DataError, ExportRefused, UsageError
+from xlt_serve.session import Session
+
+SHAPES = [(1, 1), (1, 2), (2, 1), (1, 7), (4, 33), (8, 128), (8, 512)]
+
+
+@pytest.mark.parametrize("kind", ["checkpoint", "pair_checkpoint"])
+def test_graph_and_torch_agree_on_every_shape(
+    kind: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """XLM-R and BERT, from one token to 512, rows padded to different degrees."""
+    network, tokenizer, _ = model.load(request.getfixturevalue(kind))
+    graph.save(graph.trace(network), tmp_path / "plain.onnx")
+    session = Session(tmp_path / "plain.onnx")
+    generator = torch.Generator().manual_seed(1)
+    for rows, width in SHAPES:
+        ids = torch.randint(5, len(tokenizer), (rows, width), generator=generator)
+        mask = torch.ones_like(ids)
+        for row in range(1, rows):
+            mask[row, max(1, width - 5 * row) :] = 0
+        ids[mask == 0] = tokenizer.pad_token_id
+        inputs = {"input_ids": ids, "attention_mask": mask}
+        if kind == "pair_checkpoint":
+            inputs["token_type_ids"] = (torch.arange(width) > width // 3).long().repeat(rows, 1)
+        given = session.run({name: value.numpy() for name, value in inputs.items()})["logits"]
+        with torch.inference_mode():
+            expected = network(**inputs).logits.numpy()
+        np.testing.assert_allclose(given, expected, atol=1e-5)
+
+
+def test_the_manifest_records_what_was_checked(bundle: Path, toy_data: Path) -> None:
+    manifest = bundles.load(bundle).manifest
+    assert max(manifest.checks["shapes"].values()) <= export.TOLERANCE
+    assert {row["agreement"] for row in manifest.checks["languages"].values()} == {1.0}
+    assert manifest.calibration["plain"]["temperature"] > 0
+    examples = load_split("sib200", toy_data, "dev", "de")
+    predict = evaluate.bundle_predictor(bundle)
+    right = np.mean([p == e.label for p, e in zip(predict(examples), examples, strict=True)])
+    assert manifest.scores["dev"]["de"]["accuracy"] == pytest.approx(right)
+
+
+def test_the_bundle_gives_the_logits_of_the_checkpoint(
+    bundle: Path, checkpoint: Path, toy_data: Path
+) -> None:
+    network, tokenizer, description = model.load(checkpoint)
+    examples = load_split("sib200", toy_data, "test", "en")
+    expected = evaluate.logits(network, tokenizer, examples, description.max_length)
+    np.testing.assert_allclose(export.draft_logits(load(bundle), examples), expected, atol=1e-5)
+
+
+def test_no_path_of_the_machine_gets_into_a_bundle(bundle: Path) -> None:
+    """Exporters like to write stack traces into graphs."""
+    home = str(Path(__file__).parent.parent).encode()
+    for file in ("plain.onnx", "weights.bin"):
+        assert home not in (bundle / file).read_bytes()
+        assert b"site-packages" not in (bundle / file).read_bytes()
+
+
+def test_int8_is_small_close_and_independent_of_neighbours(
+    checkpoint: Path, bundle: Path, toy_data: Path, tmp_path: Path
+) -> None:
+    made = export.export(checkpoint, tmp_path / "int8", precision="int8", agreement=0.9)
+    assert made.manifest.graphs["plain"].precision == "int8"
+    classifier = load(made.path)
+    examples = load_split("sib200", toy_data, "test", "en")
+    texts = [example.text for example in examples]
+    full = export.draft_logits(load(bundle), examples)
+    assert np.abs(export.draft_logits(classifier, examples) - full).max() < 0.1 * np.abs(full).max()
+    alone = [classifier.predict([text])[0].probabilities for text in texts]
+    together = classifier.predict([*texts, "storm " * 50])
+    for one, many in zip(alone, together, strict=False):
+        assert many.probabilities == pytest.approx(one, abs=1e-5)
+
+
+def test_rounding_is_within_half_a_step() -> None:
+    values = np.random.default_rng(0).normal(size=(40, 30)).astype(np.float32)
+    values[3] = 0
+    for axis in (0, 1):
+        whole, scale = quantize.rounded(values, axis)
+        assert whole.dtype == np.int8
+        assert (np.abs(whole * scale - values) <= 0.5001 * scale).all()
+
+
+def test_quantised_products_match_numpy(tmp_path: Path) -> None:
+    """The rewritten graph against int8 arithmetic done by hand."""
+    generator = np.random.default_rng(0)
+    weight = generator.normal(size=(64, 80)).astype(np.float32)
+    node = onnx.helper.make_node("MatMul", ["x", "w"], ["y"])
+    value = onnx.helper.make_tensor_value_info
+    plain = onnx.helper.make_model(
+        onnx.helper.make_graph(
+            [node],
+            "g",
+            [value("x", onnx.TensorProto.FLOAT, ["n", 64])],
+            [value("y", onnx.TensorProto.FLOAT, ["n", 80])],
+            [numpy_helper.from_array(weight, "w")],
+        ),
+        opset_imports=[onnx.helper.make_opsetid("", 23)],
+        ir_version=10,
+    )
+    onnx.save(quantize.int8(plain, smallest=1), tmp_path / "q.onnx")
+    x = generator.normal(size=(9, 64)).astype(np.float32) * generator.uniform(0.01, 50, (9, 1))
+    x = x.astype(np.float32)
+    x[4] = 0
+    rows, row_scale = quantize.rounded(x, axis=1)
+    columns, column_scale = quantize.rounded(weight, axis=0)
+    expected = (rows.astype(np.int64) @ columns.astype(np.int64)) * row_scale * column_scale
+    given = Session(tmp_path / "q.onnx").run({"x": x})["y"]
+    np.testing.assert_allclose(given, expected, rtol=1e-4, atol=1e-3)
+
+
+def test_a_broken_quantisation_does_not_pass_the_gate(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = quantize.rounded
+
+    def two_levels(values: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray]:
+        whole, scale = right(values, axis)
+        return np.sign(whole).astype(np.int8), scale
+
+    monkeypatch.setattr(quantize, "rounded", two_levels)
+    with pytest.raises(ExportRefused, match=r"(de|en) 0\.\d+.*below 0.99; export with"):
+        export.export(checkpoint, tmp_path / "out", precision="int8")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_graph_that_differs_from_torch_is_refused(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trace = graph.trace
+
+    def spoilt(network: object) -> onnx.ModelProto:
+        made = trace(network)  # type: ignore[arg-type]
+        for tensor in made.graph.initializer:
+            if list(tensor.dims) == [3]:  # the output layer's bias
+                values = numpy_helper.to_array(tensor) + np.float32(0.001)
+                tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
+        return made
+
+    monkeypatch.setattr(graph, "trace", spoilt)
+    with pytest.raises(ExportRefused, match="is how far the graph's logits are from torch's"):
+        export.export(checkpoint, tmp_path / "out")
+
+
+def test_out_may_be_a_bundle_but_nothing_else(
+    checkpoint: Path, bundle: Path, tmp_path: Path
+) -> None:
+    again = Path(shutil.copytree(bundle, tmp_path / "old"))
+    export.export(checkpoint, again)
+    assert bundles.load(again).manifest.labels
+    (tmp_path / "thesis").mkdir()
+    (tmp_path / "thesis" / "text").write_text("precious")
+    with pytest.raises(UsageError, match="is not empty and holds no bundle"):
+        export.export(checkpoint, tmp_path / "thesis")
+    with pytest.raises(DataError, match="is not a finished checkpoint"):
+        export.export(tmp_path / "thesis", tmp_path / "new")
+    with pytest.raises(UsageError, match="must be fp32 or int8"):
+        export.export(checkpoint, tmp_path / "new", precision="int4")
+
+
+def test_export_without_data_still_works_and_says_so(checkpoint: Path, tmp_path: Path) -> None:
+    moved = Path(shutil.copytree(checkpoint, tmp_path / "moved"))
+    description = json.loads((moved / "xlt.json").read_text())
+    description["config"]["task"]["data"] = str(tmp_path / "gone")
+    (moved / "xlt.json").write_text(json.dumps(description))
+    made = export.export(moved, tmp_path / "bundle")
+    assert made.manifest.calibration == {}
+    assert made.manifest.temperature("plain") == 1.0
+    assert "languages" not in made.manifest.checks

@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.markers import default_environment
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from xlt_serve.session import RUNTIMES
+
+ROOT = Path(__file__).parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+def closure(names: list[str]) -> set[str]:
+    """Distributions that requirements pull in, through the metadata of what is installed."""
+    found: set[str] = set()
+    todo = [Requirement(name) for name in names]
+    while todo:
+        requirement = todo.pop()
+        name = canonicalize_name(requirement.name)
+        if name in found:
+            continue
+        found.add(name)
+        try:
+            needs = importlib.metadata.requires(name) or []
+        except importlib.metadata.PackageNotFoundError:
+            continue  # onnxruntime-gpu is never installed beside onnxruntime
+        for text in needs:
+            need = Requirement(text)
+            environments = [{"extra": extra} for extra in (*requirement.extras, "")]
+            if need.marker is None or any(
+                need.marker.evaluate(default_environment() | extra) for extra in environments
+            ):
+                todo.append(need)
+    return found
+
+
+@pytest.mark.parametrize(("extra", "runtime"), [("serve", RUNTIMES[0]), ("gpu", RUNTIMES[1])])
+def test_each_serving_extra_brings_exactly_one_runtime(extra: str, runtime: str) -> None:
+    wanted = PROJECT["dependencies"] + PROJECT["optional-dependencies"][extra]
+    found = closure(wanted)
+    assert set(RUNTIMES) & found == {runtime}
+    assert not {"torch", "transformers", "optimum", "onnx"} & found
+    assert "bentoml" in found
+
+
+def test_base_has_no_runtime() -> None:
+    assert not {*RUNTIMES, "torch", "transformers", "bentoml"} & closure(PROJECT["dependencies"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("extra", "runtime"), [("serve", RUNTIMES[0]), ("gpu", RUNTIMES[1])])
+def test_pip_resolves_each_serving_extra(extra: str, runtime: str, tmp_path: Path) -> None:
+    report = tmp_path / "report.json"
+    command = [sys.executable, "-m", "pip", "install", "--dry-run", "--ignore-installed", "-q"]
+    done = subprocess.run(
+        [*command, "--report", str(report), f"{ROOT}[{extra}]"], capture_output=True, text=True
+    )
+    if done.returncode and "No matching distribution" not in done.stderr:
+        pytest.skip(f"the registry can't be reached: {done.stderr.strip().splitlines()[-1]}")
+    assert done.returncode == 0, done.stderr
+    names = {
+        canonicalize_name(entry["metadata"]["name"])
+        for entry in json.loads(report.read_text())["install"]
+    }
+    assert names & set(RUNTIMES) == {runtime}
+    assert not names & {"torch", "transformers"}
+
+
+def test_torch_is_pinned_for_development_only() -> None:
+    constraints = (ROOT / "constraints.txt").read_text().splitlines()
+    assert "torch==2.13.0" in constraints
+    assert "torch>=2.8" in PROJECT["optional-dependencies"]["train"]

@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import Trainer
+
+from training import config, model, trainer
+from xlt_serve.errors import DataError, UsageError
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return load_file(folder / "model.safetensors")
+
+
+def test_it_learns_and_selects_on_source_dev(checkpoint: Path) -> None:
+    metrics = json.loads((checkpoint / "metrics.json").read_text())
+    assert metrics["selected_by"] == "source-dev"
+    assert metrics["languages"]["en"]["accuracy"] > 0.7
+    assert set(metrics["languages"]) == {"en", "de"}
+    terms = [entry["term/cross_entropy"] for entry in metrics["log"] if "loss" in entry]
+    assert terms[-1] < terms[0]
+    best = max(entry["eval_score"] for entry in metrics["log"] if "eval_score" in entry)
+    assert metrics["dev_score"] == best
+
+
+def test_only_safetensors_and_json_are_left(checkpoint: Path) -> None:
+    assert {file.suffix for file in checkpoint.iterdir()} <= {".safetensors", ".json", ".jinja"}
+
+
+def test_the_same_seed_gives_the_same_weights(
+    checkpoint: Path, config_file: Path, tmp_path: Path
+) -> None:
+    trainer.train(config.load(config_file), tmp_path / "again")
+    first, second = weights(checkpoint), weights(tmp_path / "again")
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_a_resumed_run_equals_an_uninterrupted_one(
+    checkpoint: Path, config_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "stopped"
+    step = Trainer.training_step
+
+    def stop_in_the_fourth_epoch(self: Trainer, *args: object, **settings: object) -> torch.Tensor:
+        if self.state.global_step == 55:
+            raise KeyboardInterrupt
+        return step(self, *args, **settings)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "training_step", stop_in_the_fourth_epoch)
+        with pytest.raises(KeyboardInterrupt):
+            trainer.train(config.load(config_file), out)
+    assert not (out / "model.safetensors").exists()
+    # A checkpoint that was being written when the power went is passed over.
+    (out / "resume" / "checkpoint-999").mkdir()
+    trainer.train(config.load(config_file), out)
+    first, second = weights(checkpoint), weights(out)
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_a_finished_run_is_not_repeated_and_another_config_is_refused(
+    checkpoint: Path, config_file: Path
+) -> None:
+    before = (checkpoint / "model.safetensors").stat().st_mtime_ns
+    metrics = trainer.train(config.load(config_file), checkpoint)
+    assert metrics == json.loads((checkpoint / "metrics.json").read_text())
+    assert (checkpoint / "model.safetensors").stat().st_mtime_ns == before
+    with pytest.raises(UsageError, match=r"another config \(seed differ\).*another --out"):
+        trainer.train(config.load(config_file, ["seed=5"]), checkpoint)
+
+
+def test_a_folder_of_something_else_is_not_touched(config_file: Path, tmp_path: Path) -> None:
+    (tmp_path / "thesis.doc").write_text("precious")
+    with pytest.raises(UsageError, match="is not empty and holds no run"):
+        trainer.train(config.load(config_file), tmp_path)
+
+
+def test_accumulation_equals_one_large_batch(config_file: Path, tmp_path: Path) -> None:
+    """Without dropout, four batches of 5 accumulated have the gradient of one batch of 20."""
+    common = ["train.epochs=1", "train.max_steps=1"]
+    norms = []
+    for name, more in (
+        ("large", ["train.batch_size=20"]),
+        ("small", ["train.batch_size=5", "train.accumulate=4"]),
+    ):
+        plain = tmp_path / f"encoder-{name}"
+        encoder, tokenizer = model.build(config.load(config_file).encoder, ["a"])
+        encoder.config.hidden_dropout_prob = encoder.config.attention_probs_dropout_prob = 0.0
+        encoder.base_model.save_pretrained(plain)
+        tokenizer.save_pretrained(plain)
+        metrics = trainer.train(
+            config.load(config_file, [*common, *more, f"encoder={plain}"]), tmp_path / name
+        )
+        norms += [entry["grad_norm"] for entry in metrics["log"] if "grad_norm" in entry]
+    assert norms[0] == pytest.approx(norms[1], rel=1e-4)
+    assert len(norms) == 2
+
+
+def test_own_files(config_file: Path, toy_data: Path, tmp_path: Path) -> None:
+    for split in ("train", "dev"):
+        lines = (toy_data / "sib200" / f"{split}-en.tsv").read_text().splitlines()[1:]
+        rows = [dict(zip(("n", "kind", "words"), line.split("\t"), strict=True)) for line in lines]
+        (tmp_path / f"{split}.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
+    overrides = [
+        "task.name=files",
+        f"task.train={tmp_path}/train.jsonl",
+        f"task.dev={tmp_path}/dev.jsonl",
+        "task.text=words",
+        "task.label=kind",
+        "train.epochs=1",
+    ]
+    trainer.train(config.load(config_file, overrides), tmp_path / "run")
+    _, _, description = model.load(tmp_path / "run")
+    assert description.labels == ["food", "sports", "weather"]
+    with pytest.raises(DataError, match="no column 'topic'"):
+        trainer.train(config.load(config_file, [*overrides, "task.label=topic"]), tmp_path / "run2")
+
+
+def test_wrong_encoders(config_file: Path, tmp_path: Path, encoders: dict[str, Path]) -> None:
+    with pytest.raises(DataError, match="is neither a folder with an encoder nor a name"):
+        model.build(str(tmp_path / "none"), ["a", "b"])
+    (tmp_path / "gpt").mkdir()
+    (tmp_path / "gpt" / "config.json").write_text('{"model_type": "gpt2"}')
+    with pytest.raises(DataError, match="is a gpt2 model; supported: bert"):
+        model.build(str(tmp_path / "gpt"), ["a", "b"])
+    (tmp_path / "pickled").mkdir()
+    config_json = (encoders["bert"] / "config.json").read_text()
+    (tmp_path / "pickled" / "config.json").write_text(config_json)
+    torch.save({}, tmp_path / "pickled" / "pytorch_model.bin")
+    with pytest.raises(DataError, match="has no safetensors weights"):
+        model.build(str(tmp_path / "pickled"), ["a", "b"])
+
+
+def test_a_folder_without_description_is_not_a_checkpoint(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="is not a finished checkpoint"):
+        model.load(tmp_path)
