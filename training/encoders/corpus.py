@@ -76,7 +76,7 @@ class Pair:
 
 
 def fingerprint(text: str) -> str:
-    """What is left of a text when case, space and punctuation are gone."""
+    """What is left of a text when case, space, punctuation and combining marks are gone."""
     return _NOISE.sub("", unicodedata.normalize("NFKC", text).lower())
 
 

@@ -6,6 +6,7 @@ follows that of its English side, which is how languages that the teacher never 
 
 from __future__ import annotations
 
+import itertools
 import random
 import re
 import zlib
@@ -17,10 +18,12 @@ from training.encoders import corpus, dictionaries
 from training.encoders.corpus import LANGUAGES, TEACHER_LANGUAGES
 
 _WORD = re.compile(r"[A-Za-z]+")
+# UTF-8 bytes that say as much as a Latin letter does.
+_BYTES = {"ar": 1.9, "bg": 1.9, "el": 1.9, "hi": 2.6, "ru": 1.9, "th": 2.7, "ur": 1.9}
 _DEVANAGARI = re.compile("[\u0900-\u097f]")
 
 # Share of each kind of example within a language; kinds without data are dropped, the rest rescaled.
-TAUGHT = {"own": 0.5, "translation": 0.35, "both": 0.15}
+TAUGHT = {"own": 0.5, "translation": 0.4, "both": 0.1}
 UNTAUGHT = {"translation": 0.4, "both": 0.1, "dictionary": 0.08, "switched": 0.27, "masked": 0.15}
 
 
@@ -44,6 +47,23 @@ class Material:
     targets: list[str] = field(default_factory=list)
     pools: dict[str, dict[str, list[tuple[str, str, int]]]] = field(default_factory=dict)
     lexicons: dict[str, dict[str, list[str]]] = field(default_factory=dict)
+    _cumulative: dict[tuple[str, str], list[int]] = field(default_factory=dict)
+
+    def cumulative(self, language: str, kind: str) -> list[int]:
+        """Running sums of the weights of a pool: a text counts by its length, within limits.
+
+        Half of the snippets at hand are names and titles; drawn evenly, they would crowd out the
+        sentences that a sentence encoder learns from.
+        """
+        key = (language, kind)
+        if key not in self._cumulative:
+            bytes_a_letter = 1 if kind == "switched" else _BYTES.get(language, 1.0)
+            weights = (
+                min(max(int(len(text.encode()) / bytes_a_letter), 10), 120)
+                for text, _, _ in self.pools[language][kind]
+            )
+            self._cumulative[key] = list(itertools.accumulate(weights))
+        return self._cumulative[key]
 
 
 def gather(data: Path, work: Path, research: bool = False) -> Material:
@@ -108,7 +128,9 @@ def draw(material: Material, count: int, seed: int, block: int) -> list[Example]
         shares = TAUGHT if language in TEACHER_LANGUAGES else UNTAUGHT
         kinds = [kind for kind in shares if pools.get(kind)]
         kind = generator.choices(kinds, [shares[kind] for kind in kinds])[0]
-        text, second, aim = generator.choice(pools[kind])
+        [(text, second, aim)] = generator.choices(
+            pools[kind], cum_weights=material.cumulative(language, kind)
+        )
         if kind == "switched":
             text = switch(text, material.lexicons[language], 0.7, generator)
         if second and generator.random() < 0.5:

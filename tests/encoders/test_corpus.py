@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from training.encoders import corpus
+
+
+def test_a_fingerprint_ignores_case_space_and_punctuation() -> None:
+    assert corpus.fingerprint("Hello , World !") == corpus.fingerprint("hello, world!")
+    assert corpus.fingerprint("Ｆｕｌｌ　ｗｉｄｔｈ") == corpus.fingerprint("full width")
+    # Vowel signs go too: a row too many is dropped, never one too few.
+    assert corpus.fingerprint("नमस्ते") == corpus.fingerprint("नमसत")
+    assert corpus.fingerprint("one text") != corpus.fingerprint("another")
+
+
+@pytest.mark.real
+def test_no_evaluation_text_is_left(data: Path) -> None:
+    """Against sets read here by other code, so that a mistake in the filter can't hide itself."""
+    banned = corpus.evaluation_fingerprints(data) | corpus.noncommercial_fingerprints(data)
+    kept = {corpus.fingerprint(s.text) for s in corpus.sentences(data, banned)}
+    for pair in corpus.pairs(data, banned):
+        kept |= {corpus.fingerprint(pair.english), corpus.fingerprint(pair.other)}
+    for pattern, columns, step in (
+        ("sib200/dev-*.tsv", [2], 1),
+        ("sib200/test-*.tsv", [2], 1),
+        ("xsid/valid-*.tsv", [2], 1),
+        ("sentiment/dev-*.tsv", [1], 1),
+        ("pawsx/dev-*.tsv", [1, 2], 2),
+        ("xnli/dev-*.tsv", [1, 2], 1),
+    ):
+        for file in data.glob(pattern):
+            for line in file.read_text(encoding="utf-8").splitlines()[1::step]:
+                fields = line.split("\t")
+                for column in columns:
+                    mark = corpus.fingerprint(fields[column])
+                    assert not mark or mark not in kept, (file.name, line)
+
+
+@pytest.mark.real
+def test_enough_is_left(data: Path) -> None:
+    banned = corpus.evaluation_fingerprints(data) | corpus.noncommercial_fingerprints(data)
+    assert len(corpus.sentences(data, banned)) > 500_000
+    languages = [pair.language for pair in corpus.pairs(data, banned)]
+    assert {language: languages.count(language) > 1000 for language in corpus.LANGUAGES[:3]} == {
+        "ar": True,
+        "bg": True,
+        "de": True,
+    }
+    assert languages.count("sw") > 1000
