@@ -1,0 +1,54 @@
+"""The README's examples, executed as they stand."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def blocks(kind: str) -> list[str]:
+    return re.findall(rf"^```{kind}\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.real
+def test_the_transcript_runs(data: Path, tmp_path: Path) -> None:
+    """In a folder laid out like a clone with the data beside it; what it writes stays there."""
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "training").symlink_to(ROOT / "training")
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared" / "data").symlink_to(data)
+    (transcript,) = blocks("console")
+    commands = [line[2:] for line in transcript.splitlines() if line.startswith("$ ")]
+    assert len(commands) == 5
+    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    outputs = []
+    for command in commands:
+        done = subprocess.run(
+            ["bash", "-c", command], cwd=project, env=environment, capture_output=True, text=True
+        )
+        assert done.returncode == 0, (command, done.stderr)
+        outputs.append(done.stdout)
+    assert json.loads(outputs[2])["language"] == "es"
+    assert re.search(r"^en +0\.\d+", outputs[3], re.MULTILINE)
+    assert "sports" in outputs[4]
+    shutil.rmtree(project / "runs")
+
+
+def test_the_python_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    (example,) = blocks("python")
+    exec(compile(example, "README.md", "exec"), {})
+    first, second = capsys.readouterr().out.splitlines()
+    assert " de " in first
+    assert first.endswith("None")
+    assert "empty" in second
