@@ -81,8 +81,8 @@ def student_rows(
         made = config.load(CONFIGS / task / "vanilla.toml", overrides)
         folder = options.work / f"{task}-{seed}"
         trainer.train(made, folder)
-        network, tokenizer, description = model.load(folder)
-        predict = evaluate.torch_predictor(network, tokenizer, description.max_length)
+        network, _ = model.load(folder)
+        predict = evaluate.torch_predictor(network)
         for language, rows in items.items():
             truth = [row.label for row in rows]
             out[language].append(evaluate.score(predict(rows), truth).accuracy)

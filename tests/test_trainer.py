@@ -88,10 +88,10 @@ def test_accumulation_equals_one_large_batch(config_file: Path, tmp_path: Path) 
         ("small", ["train.batch_size=5", "train.accumulate=4"]),
     ):
         plain = tmp_path / f"encoder-{name}"
-        encoder, tokenizer = model.build(config.load(config_file).encoder, ["a"])
-        encoder.config.hidden_dropout_prob = encoder.config.attention_probs_dropout_prob = 0.0
-        encoder.base_model.save_pretrained(plain)
-        tokenizer.save_pretrained(plain)
+        made = model.build(config.load(config_file).encoder, ["a"], 64)
+        made.base.config.hidden_dropout_prob = made.base.config.attention_probs_dropout_prob = 0.0
+        made.base.save_pretrained(plain)
+        made.tokenizer.save_pretrained(plain)
         metrics = trainer.train(
             config.load(config_file, [*common, *more, f"encoder={plain}"]), tmp_path / name
         )
@@ -114,7 +114,7 @@ def test_own_files(config_file: Path, toy_data: Path, tmp_path: Path) -> None:
         "train.epochs=1",
     ]
     trainer.train(config.load(config_file, overrides), tmp_path / "run")
-    _, _, description = model.load(tmp_path / "run")
+    _, description = model.load(tmp_path / "run")
     assert description.labels == ["food", "sports", "weather"]
     with pytest.raises(DataError, match="no column 'topic'"):
         trainer.train(config.load(config_file, [*overrides, "task.label=topic"]), tmp_path / "run2")
@@ -122,17 +122,17 @@ def test_own_files(config_file: Path, toy_data: Path, tmp_path: Path) -> None:
 
 def test_wrong_encoders(config_file: Path, tmp_path: Path, encoders: dict[str, Path]) -> None:
     with pytest.raises(DataError, match="is neither a folder with an encoder nor a name"):
-        model.build(str(tmp_path / "none"), ["a", "b"])
+        model.build(str(tmp_path / "none"), ["a", "b"], 64)
     (tmp_path / "gpt").mkdir()
     (tmp_path / "gpt" / "config.json").write_text('{"model_type": "gpt2"}')
     with pytest.raises(DataError, match="is a gpt2 model; supported: bert"):
-        model.build(str(tmp_path / "gpt"), ["a", "b"])
+        model.build(str(tmp_path / "gpt"), ["a", "b"], 64)
     (tmp_path / "pickled").mkdir()
     config_json = (encoders["bert"] / "config.json").read_text()
     (tmp_path / "pickled" / "config.json").write_text(config_json)
     torch.save({}, tmp_path / "pickled" / "pytorch_model.bin")
     with pytest.raises(DataError, match="has no safetensors weights"):
-        model.build(str(tmp_path / "pickled"), ["a", "b"])
+        model.build(str(tmp_path / "pickled"), ["a", "b"], 64)
 
 
 def test_a_folder_without_description_is_not_a_checkpoint(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from transformers import PreTrainedTokenizerFast
@@ -13,56 +12,70 @@ from training.types import Batch, Example
 from xlt_serve.errors import DataError
 
 
-def encode(
-    examples: Sequence[Example],
-    tokenizer: PreTrainedTokenizerFast,
-    labels: Sequence[str],
-    max_length: int,
-    type_ids: bool,
-) -> list[dict[str, Any]]:
-    """One dict of ids for each example, cut to ``max_length`` (the longer side of a pair first)."""
-    number = {name: index for index, name in enumerate(labels)}
-    if unknown := sorted({example.label for example in examples} - set(number)):
-        raise DataError(
-            f"labels {', '.join(unknown[:5])}",
-            f"are not among those trained on: {', '.join(labels)}",
-            "check the label column",
-        )
-    pairs = None if examples and examples[0].pair is None else [e.pair or "" for e in examples]
-    encoded = tokenizer(
-        [example.text for example in examples],
-        pairs,
-        truncation="longest_first",
-        max_length=max_length,
-        return_token_type_ids=type_ids,
-    )
-    names = ["input_ids", *(["token_type_ids"] if type_ids else [])]
-    return [
-        {**{name: encoded[name][i] for name in names}, "labels": number[example.label]}
-        for i, example in enumerate(examples)
-    ]
-
-
 @dataclass
-class Collator:
-    """Rows of ids → padded tensors by name, as transformers' Trainer hands them on."""
+class Encoding:
+    """How examples become ids: cut to ``max_length``, the longer side of a pair first."""
 
-    pad_id: int
+    tokenizer: PreTrainedTokenizerFast
+    labels: list[str]
+    max_length: int
+    type_ids: bool
 
-    def __call__(self, rows: Sequence[dict[str, Any]]) -> dict[str, torch.Tensor]:
-        width = max(len(row["input_ids"]) for row in rows)
-        ids = torch.full((len(rows), width), self.pad_id)
-        out = {"input_ids": ids, "attention_mask": torch.zeros_like(ids)}
-        if "token_type_ids" in rows[0]:
-            out["token_type_ids"] = torch.zeros_like(ids)
-        for number, row in enumerate(rows):
-            length = len(row["input_ids"])
-            out["attention_mask"][number, :length] = 1
-            for name in ("input_ids", "token_type_ids"):
-                if name in row:
-                    out[name][number, :length] = torch.tensor(row[name])
-        return out | {"labels": torch.tensor([row["labels"] for row in rows])}
+    def check(self, examples: Sequence[Example]) -> None:
+        if unknown := sorted({example.label for example in examples} - set(self.labels)):
+            raise DataError(
+                f"labels {', '.join(unknown[:5])}",
+                f"are not among those trained on: {', '.join(self.labels)}",
+                "check the label column",
+            )
+
+    def batch(self, examples: Sequence[Example], words: bool = False) -> Batch:
+        """Tensors of the examples, padded to the longest; ``words`` asks for the words' numbers."""
+        sides = list(zip(*(example.texts() for example in examples), strict=True))
+        encoded = self.tokenizer(
+            *(list(side) for side in sides),
+            truncation="longest_first",
+            max_length=self.max_length,
+            padding=True,
+            return_token_type_ids=self.type_ids,
+            return_tensors="pt",
+        )
+        number = {name: index for index, name in enumerate(self.labels)}
+        return Batch(
+            input_ids=encoded["input_ids"],
+            attention_mask=encoded["attention_mask"],
+            token_type_ids=encoded["token_type_ids"] if self.type_ids else None,
+            labels=torch.tensor([number.get(example.label, -100) for example in examples]),
+            words=torch.tensor(
+                [
+                    word_numbers(example, encoded.encodings[row])
+                    for row, example in enumerate(examples)
+                ]
+            )
+            if words
+            else None,
+            examples=list(examples),
+        )
 
 
-def to_batch(tensors: dict[str, torch.Tensor]) -> Batch:
-    return Batch(**tensors)
+def word_numbers(example: Example, encoding: object) -> list[int]:
+    """The whitespace-separated word that each token stands in, by its offsets; -1 for special ones."""
+    starts, before = [], 0
+    for text in example.texts():
+        numbers = []
+        inside = False
+        for character in text:
+            if character.isspace():
+                inside = False
+            elif not inside:
+                inside, before = True, before + 1
+            numbers.append(before - 1)
+        starts.append(numbers)
+    out = []
+    for (start, end), side in zip(encoding.offsets, encoding.sequence_ids, strict=True):  # type: ignore[attr-defined]
+        if side is None or not starts[side]:
+            out.append(-1)
+        else:
+            # A piece may begin with the space before its word: its last character decides.
+            out.append(max(starts[side][max(start, end - 1)], 0))
+    return out

@@ -14,19 +14,19 @@ from typing import Any
 import numpy as np
 import torch
 from tqdm import tqdm
-from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from training import evaluate, quantize
 from training import graph as graphs
 from training import model as models
 from training.data import languages, load_split
 from training.model import Description
-from training.types import Example
+from training.network import Classifier, longest
+from training.types import Batch, Example
 from xlt_serve import bundle as bundles
 from xlt_serve.bundle import Bundle, Graph, Manifest
 from xlt_serve.calibrate import brier_score, expected_calibration_error, fit_temperature, softmax
 from xlt_serve.errors import DataError, ExportRefused, UsageError
-from xlt_serve.pipeline import Classifier
+from xlt_serve.pipeline import Classifier as Served
 from xlt_serve.session import Session
 
 SHAPES = ((1, 1), (1, 2), (2, 1), (1, 16), (3, 37), (8, 128), (8, 512))
@@ -54,7 +54,7 @@ def export(
         raise UsageError(f"precision={precision!r}", "must be fp32 or int8")
     if out.exists() and any(out.iterdir()) and not (out / bundles.MANIFEST).is_file():
         raise UsageError(out, "is not empty and holds no bundle", "give an empty or new --out")
-    model, tokenizer, description = models.load(checkpoint)
+    model, description = models.load(checkpoint)
     data = data or str(description.config.get("task", {}).get("data", ""))
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out.parent, prefix=".export-") as scratch:
@@ -64,15 +64,13 @@ def export(
         if precision == "int8":
             traced = quantize.int8(traced)
         graphs.save(traced, folder / "plain.onnx")
-        tokenizer.save_pretrained(folder)
-        model.config.save_pretrained(folder)
+        model.tokenizer.save_pretrained(folder)
+        model.hf.config.save_pretrained(folder)
         checks: dict[str, Any] = {"shapes": _check_shapes(model, folder / "plain.onnx", precision)}
-        manifest = _manifest(name or out.name, model, tokenizer, description, precision, notes)
-        draft = Classifier(bundles.save(folder, manifest))
+        manifest = _manifest(name or out.name, model, description, precision, notes)
+        draft = Served(bundles.save(folder, manifest))
         if has_data(description, data):
-            checks["languages"] = _check_languages(
-                model, tokenizer, draft, description, data, agreement
-            )
+            checks["languages"] = _check_languages(model, draft, description, data, agreement)
             calibration = _calibrate(draft, description, data)
             manifest = dataclasses.replace(manifest, calibration={"plain": calibration})
             scored = evaluate.by_language(
@@ -101,8 +99,7 @@ def has_data(description: Description, data: str) -> bool:
 
 def _manifest(
     name: str,
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerFast,
+    model: Classifier,
     description: Description,
     precision: str,
     notes: str,
@@ -124,25 +121,25 @@ def _manifest(
         graphs={"plain": plain},
         tokenizer="tokenizer.json",
         max_length=description.max_length,
-        pad_id=tokenizer.pad_token_id,
+        pad_id=model.tokenizer.pad_token_id,
         notes=notes,
         packages={package: importlib.metadata.version(package) for package in PACKAGES},
     )
 
 
 @torch.inference_mode()
-def _check_shapes(model: PreTrainedModel, file: Path, precision: str) -> dict[str, float]:
+def _check_shapes(model: Classifier, file: Path, precision: str) -> dict[str, float]:
     """Largest logit difference to torch on random ids of several shapes, padded rows among them.
 
     Only fp32 has to meet the tolerance here; int8 is judged on real text.
     """
     session = Session(file)
     generator = torch.Generator().manual_seed(0)
-    pad = model.config.pad_token_id or 0
+    pad = model.tokenizer.pad_token_id
     out: dict[str, float] = {}
     for rows, width in SHAPES:
-        width = min(width, models.longest(model))
-        ids = torch.randint(4, model.config.vocab_size, (rows, width), generator=generator)
+        width = min(width, longest(model.hf))
+        ids = torch.randint(4, model.hf.config.vocab_size, (rows, width), generator=generator)
         mask = torch.ones_like(ids)
         for row in range(rows):
             mask[row, max(1, width - row * width // rows) :] = 0
@@ -150,7 +147,7 @@ def _check_shapes(model: PreTrainedModel, file: Path, precision: str) -> dict[st
         inputs = {"input_ids": ids, "attention_mask": mask}
         if "token_type_ids" in session.inputs:
             inputs["token_type_ids"] = (torch.arange(width) >= width // 2).long().repeat(rows, 1)
-        expected = model(**inputs).logits.numpy()
+        expected = model(Batch(labels=mask, **inputs)).logits.numpy()
         given = session.run({key: value.numpy() for key, value in inputs.items()})["logits"]
         out[f"{rows}x{width}"] = float(np.abs(given - expected).max())
     worst = max(out, key=lambda shape: out[shape])
@@ -164,9 +161,8 @@ def _check_shapes(model: PreTrainedModel, file: Path, precision: str) -> dict[st
 
 
 def _check_languages(
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerFast,
-    draft: Classifier,
+    model: Classifier,
+    draft: Served,
     description: Description,
     data: str,
     least: float,
@@ -176,7 +172,7 @@ def _check_languages(
     there = languages(description.task, data, "dev")
     for language in tqdm(there, disable=not sys.stderr.isatty(), desc="comparing with torch"):
         texts = unlabelled(description.task, data, language)
-        expected = evaluate.logits(model, tokenizer, texts, description.max_length)
+        expected = evaluate.logits(model, texts)
         given = draft_logits(draft, texts)
         same = expected.argmax(axis=1) == given.argmax(axis=1)
         out[language] = {
@@ -203,14 +199,14 @@ def unlabelled(task: str, data: str, language: str, most: int = 500) -> list[Exa
     return out[:most]
 
 
-def draft_logits(draft: Classifier, examples: Sequence[Example]) -> np.ndarray:
+def draft_logits(draft: Served, examples: Sequence[Example]) -> np.ndarray:
     """The bundle's logits through its own tokenizer, as serving computes them."""
     items = [e.text if e.pair is None else (e.text, e.pair) for e in examples]
     tokens = draft.encoder.encode(items)
     return draft.logits([t.pieces[0] for t in tokens if not isinstance(t, Exception)])
 
 
-def _calibrate(draft: Classifier, description: Description, data: str) -> dict[str, float]:
+def _calibrate(draft: Served, description: Description, data: str) -> dict[str, float]:
     """A temperature on the source language's dev set, and what it does to the usual measures."""
     examples = load_split(description.task, data, "dev", description.source_language)
     examples = [e for e in examples if e.label in description.labels]

@@ -9,37 +9,35 @@ from pathlib import Path
 import onnx
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel
 
-from training.model import longest, reads_type_ids
+from training.network import Classifier, longest
+from training.types import Batch
 
 OPSET = 23  # has the Attention operator, which onnxruntime runs fused and TensorRT ≥ 10.14 parses
 WEIGHTS = "weights.bin"
 
 
 class _Plain(nn.Module):
-    """ids in, logits out: what a graph computes, without transformers' output classes."""
+    """ids in, logits out: what a graph computes, without our classes."""
 
-    def __init__(self, model: PreTrainedModel) -> None:
+    def __init__(self, model: Classifier) -> None:
         super().__init__()
         self.model = model
 
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
     ) -> Tensor:
-        given = {"input_ids": input_ids, "attention_mask": attention_mask}
-        if token_type_ids is not None:
-            given["token_type_ids"] = token_type_ids
-        logits: Tensor = self.model(**given).logits
+        batch = Batch(input_ids, attention_mask, attention_mask, token_type_ids)
+        logits: Tensor = self.model(batch).logits
         return logits
 
 
-def input_names(model: PreTrainedModel) -> tuple[str, ...]:
+def input_names(model: Classifier) -> tuple[str, ...]:
     names = ("input_ids", "attention_mask")
-    return (*names, "token_type_ids") if reads_type_ids(model) else names
+    return (*names, "token_type_ids") if model.encoding.type_ids else names
 
 
-def trace(model: PreTrainedModel) -> onnx.ModelProto:
+def trace(model: Classifier) -> onnx.ModelProto:
     """The plain graph, any batch size and length, with its weights inside."""
     plain = _Plain(model).eval()
     # Sizes of 0 or 1 would be taken for constants: trace with 2 × 8.
@@ -48,7 +46,7 @@ def trace(model: PreTrainedModel) -> onnx.ModelProto:
     mask[1, 5:] = 0
     example = (ids, mask, torch.zeros_like(ids))[: len(input_names(model))]
     batch = torch.export.Dim("batch")
-    length = torch.export.Dim("length", max=longest(model))
+    length = torch.export.Dim("length", max=longest(model.hf))
     # The exporter talks about its own deprecations and about packages that we don't use.
     registration = logging.getLogger("torch.onnx._internal.exporter._registration")
     level = registration.level
@@ -97,3 +95,4 @@ def save(graph: onnx.ModelProto, file: Path) -> None:
         location=WEIGHTS,
         size_threshold=1024,
     )
+    (file.parent / WEIGHTS).chmod(0o644)  # onnx makes it readable by its owner alone

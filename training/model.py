@@ -7,11 +7,13 @@ A checkpoint is an ordinary transformers folder (safetensors, tokenizer) with on
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import (
     AutoConfig,
     AutoModelForSequenceClassification,
@@ -21,11 +23,15 @@ from transformers import (
 )
 from transformers.utils import logging
 
+from training.method import Method
+from training.methods import METHODS
+from training.network import Classifier, longest
 from xlt_serve.errors import DataError
 
 SHIPPED = Path(__file__).parent / "encoders"
 ARCHITECTURES = ("bert", "xlm-roberta", "roberta")
 DESCRIPTION = "xlt.json"
+SLOTS = "slots.safetensors"
 
 
 @dataclass(frozen=True)
@@ -47,7 +53,7 @@ def resolve(encoder: str) -> str:
     return str(shipped) if (shipped / "config.json").is_file() else encoder
 
 
-def build(encoder: str, labels: list[str]) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
+def build(encoder: str, labels: list[str], max_length: int) -> Classifier:
     """A classifier with a fresh head on a pretrained encoder, in fp32."""
     place = resolve(encoder)
     _check(place)
@@ -57,8 +63,8 @@ def build(encoder: str, labels: list[str]) -> tuple[PreTrainedModel, PreTrainedT
         "id2label": names,
         "label2id": {name: number for number, name in names.items()},
     }
-    model = _load(place, settings)
-    return model, load_tokenizer(place)
+    hf = _load(place, settings)
+    return Classifier(hf, load_tokenizer(place), min(max_length, longest(hf)))
 
 
 def load_tokenizer(place: str | Path) -> PreTrainedTokenizerFast:
@@ -71,20 +77,18 @@ def load_tokenizer(place: str | Path) -> PreTrainedTokenizerFast:
     return tokenizer
 
 
-def save(
-    folder: Path,
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerFast,
-    description: Description,
-) -> None:
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+def save(folder: Path, model: Classifier, description: Description) -> None:
+    """transformers' own files, and beside them what methods added."""
+    model.hf.save_pretrained(folder)
+    model.tokenizer.save_pretrained(folder)
+    if extra := model.slots.state_dict():
+        save_file({name: value.contiguous() for name, value in extra.items()}, folder / SLOTS)
     text = json.dumps(asdict(description), indent=2, ensure_ascii=False)
     (folder / DESCRIPTION).write_text(text + "\n", encoding="utf-8")
 
 
-def load(folder: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerFast, Description]:
-    """A checkpoint that ``xlt train`` wrote."""
+def load(folder: Path) -> tuple[Classifier, Description]:
+    """A checkpoint that ``xlt train`` wrote, with what its methods added, in eval mode."""
     file = folder / DESCRIPTION
     if not file.is_file():
         raise DataError(
@@ -97,19 +101,22 @@ def load(folder: Path) -> tuple[PreTrainedModel, PreTrainedTokenizerFast, Descri
     except (UnicodeDecodeError, json.JSONDecodeError, TypeError) as error:
         raise DataError(file, f"can't be read ({error})", "train again") from None
     _check(str(folder))
-    model = _load(str(folder), {})
-    return model.eval(), load_tokenizer(folder), description
+    model = Classifier(_load(str(folder), {}), load_tokenizer(folder), description.max_length)
+    for method in methods_of(description):
+        method.attach(model)
+    if (folder / SLOTS).is_file():
+        model.slots.load_state_dict(load_file(folder / SLOTS))
+    model.eval()
+    return model, description
 
 
-def reads_type_ids(model: PreTrainedModel) -> bool:
-    """Whether the two texts of a pair are told apart by token_type_ids (BERT), not by </s> alone."""
-    return getattr(model.config, "type_vocab_size", 0) > 1
-
-
-def longest(model: PreTrainedModel) -> int:
-    """Tokens that the position table has room for (XLM-R counts from padding_idx + 1)."""
-    positions = int(model.config.max_position_embeddings)
-    return positions - 2 if model.config.model_type in ("xlm-roberta", "roberta") else positions
+def methods_of(description: Description) -> list[Method]:
+    """The methods that a checkpoint was trained with, settings and all."""
+    out = []
+    for entry in description.config.get("methods", []):
+        settings = dict(entry)
+        out.append(METHODS[settings.pop("name")](**settings))
+    return out
 
 
 def _check(place: str) -> None:
@@ -130,6 +137,8 @@ def _check(place: str) -> None:
 def _load(place: str, settings: dict[str, Any]) -> PreTrainedModel:
     before = logging.get_verbosity()
     logging.set_verbosity_error()  # a fresh head is what we want, not news
+    if not sys.stderr.isatty():
+        logging.disable_progress_bar()
     try:
         return AutoModelForSequenceClassification.from_pretrained(
             place, use_safetensors=True, dtype=torch.float32, **settings

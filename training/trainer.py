@@ -6,10 +6,12 @@ train …``); what is ours is the objective.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 import sys
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,6 @@ import numpy as np
 import torch
 from transformers import (
     EvalPrediction,
-    PreTrainedModel,
     PrinterCallback,
     Trainer,
     TrainerCallback,
@@ -25,17 +26,16 @@ from transformers import (
     set_seed,
 )
 from transformers.trainer_utils import get_last_checkpoint
-from transformers.utils import logging
 
 from training import evaluate
 from training import model as models
-from training.collate import Collator, encode, to_batch
 from training.config import Config
 from training.data import languages, load_split
 from training.data.files import read_rows
 from training.data.tasks import to_examples
-from training.method import Objective, compose
-from training.types import Example, Loss
+from training.method import Context, Objective, compose
+from training.network import Classifier, Output
+from training.types import Batch, Example, Loss
 from xlt_serve.calibrate import negative_log_likelihood, softmax
 from xlt_serve.errors import DataError, UsageError
 
@@ -49,81 +49,116 @@ def train(config: Config, out: Path) -> dict[str, Any]:
         return done
     out.mkdir(parents=True, exist_ok=True)
     (out / RUN).write_text(json.dumps(config.described(), indent=2) + "\n", encoding="utf-8")
-    if not sys.stderr.isatty():
-        logging.disable_progress_bar()
     set_seed(config.seed)
     train_set, dev_set = source_examples(config)
     labels = sorted({example.label for example in train_set})
-    model, tokenizer = models.build(config.encoder, labels)
-    longest = min(config.train.max_length, models.longest(model))
-    type_ids = models.reads_type_ids(model)
+    model = models.build(config.encoder, labels, config.train.max_length)
+    model.encoding.check(dev_set)
+    task = config.task
+    context = Context(task.name, Path(task.data), task.source, config.seed)
     for method in config.methods:
-        train_set = list(method.augment(train_set))
-    rows = encode(train_set, tokenizer, labels, longest, type_ids)
-    collator = Collator(tokenizer.pad_token_id)
-    size = config.train.batch_size
+        train_set = list(method.augment(train_set, context))
+    context = dataclasses.replace(context, steps=_steps(config, len(train_set)))
     for method in config.methods:
-        method.prepare(
-            model,
-            (to_batch(collator(rows[i : i + size])) for i in range(0, len(rows), size)),
-        )
+        method.attach(model)
+    batches = Batches(model, train_set, config.train.batch_size)
+    for method in config.methods:
+        method.prepare(model, batches, context)
     trainer = ObjectiveTrainer(
-        objective=compose(config.methods),
-        model=model,
+        model=Learner(model, compose(config.methods)),
         args=_arguments(config, out / RESUME),
-        data_collator=collator,
-        train_dataset=rows,
-        eval_dataset=encode(dev_set, tokenizer, labels, longest, type_ids),
+        data_collator=lambda examples: tensors(model.encoding.batch(examples)),
+        train_dataset=train_set,
+        eval_dataset=dev_set,
         compute_metrics=dev_score,
         callbacks=[_Report()],
     )
     trainer.remove_callback(PrinterCallback)
     # Trainer seeds again from here on; a resume restores the generators of its checkpoint.
     trainer.train(resume_from_checkpoint=_resumable(out / RESUME))
-    metrics = _metrics(config, trainer, model, tokenizer, longest)
+    metrics = _metrics(config, trainer, model)
     if trainer.is_world_process_zero():
         description = models.Description(
-            task=config.task.name,
+            task=task.name,
             pair=train_set[0].pair is not None,
             labels=labels,
-            source_language=config.task.source,
-            max_length=longest,
+            source_language=task.source,
+            max_length=model.encoding.max_length,
             config=config.described(),
             scores=metrics["languages"],
         )
-        models.save(out, model, tokenizer, description)
+        models.save(out, model, description)
         (out / "metrics.json").write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
         shutil.rmtree(out / RESUME, ignore_errors=True)
     return metrics
 
 
-class ObjectiveTrainer(Trainer):
-    """Trainer with a composed objective as its loss; logs the mean of every term by its name."""
+def tensors(batch: Batch) -> dict[str, Any]:
+    """A batch as the dict that Trainer hands around."""
+    return {
+        f.name: v for f in dataclasses.fields(batch) if (v := getattr(batch, f.name)) is not None
+    }
 
-    def __init__(self, objective: Objective, **settings: Any) -> None:
-        super().__init__(**settings)
+
+class Batches(Sequence[Batch]):
+    """The training examples in order, batch by batch, made when they are asked for."""
+
+    def __init__(self, model: Classifier, examples: list[Example], size: int) -> None:
+        self.model, self.examples, self.size = model, examples, size
+
+    def __len__(self) -> int:
+        return -(-len(self.examples) // self.size)
+
+    def __getitem__(self, number: int) -> Batch:  # type: ignore[override]
+        if not 0 <= number < len(self):
+            raise IndexError(number)
+        return self.model.batch(self.examples[number * self.size : (number + 1) * self.size])
+
+
+class Learner(torch.nn.Module):
+    """Model and objective in one module, so that all of a step runs inside one forward.
+
+    With several GPUs the forward of the wrapped module is what synchronises gradients; an
+    objective that called parts of the model behind its back would train them apart.
+    """
+
+    def __init__(self, model: Classifier, objective: Objective) -> None:
+        super().__init__()
+        self.model = model
         self.objective = objective
+
+    def forward(self, **given: Any) -> Loss | Output:
+        batch = Batch(**given)
+        if self.training:
+            return self.objective(self.model, batch)
+        output: Output = self.model(batch)
+        return output
+
+
+class ObjectiveTrainer(Trainer):
+    """Trainer over a Learner; logs the mean of every term by its name."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
         self.loss_is_scaled_for_ga = False  # ours is the mean over the batch
         self._terms: dict[str, list[torch.Tensor]] = defaultdict(list)
 
     def compute_loss(
         self,
-        model: PreTrainedModel,
-        inputs: dict[str, torch.Tensor],
+        model: torch.nn.Module,
+        inputs: dict[str, Any],
         return_outputs: bool = False,
         num_items_in_batch: Any = None,
     ) -> Any:
-        batch = to_batch(dict(inputs))
+        out = model(**inputs)
         if return_outputs:  # evaluation
-            outputs = model(**batch.inputs())
-            loss = torch.nn.functional.cross_entropy(outputs.logits, batch.labels)
-            return loss, {"loss": loss, "logits": outputs.logits}
-        loss = self.objective(model, batch)
+            loss = torch.nn.functional.cross_entropy(out.logits, inputs["labels"])
+            return loss, {"loss": loss, "logits": out.logits}
         if self.state.global_step == 0 and not self._terms:
-            check_terms(loss)
-        for name, value in loss.terms.items():
+            check_terms(out)
+        for name, value in out.terms.items():
             self._terms[name].append(value.detach())
-        return loss.total
+        return out.total
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         if "loss" in logs:
@@ -131,6 +166,22 @@ class ObjectiveTrainer(Trainer):
                 logs[f"term/{name}"] = float(torch.stack(values).mean())
             self._terms.clear()
         super().log(logs, start_time)
+
+    def create_optimizer(self, *args: Any, **settings: Any) -> torch.optim.Optimizer:
+        """Adam with weight decay on matrices; a parameter may ask for a multiple of the rate."""
+        if self.optimizer is None:
+            groups: dict[tuple[float, float], list[torch.nn.Parameter]] = defaultdict(list)
+            for parameter in self.model.parameters():
+                if parameter.requires_grad:
+                    decay = self.args.weight_decay if parameter.ndim >= 2 else 0.0
+                    groups[decay, getattr(parameter, "rate", 1.0)].append(parameter)
+            self.optimizer = torch.optim.AdamW(
+                [
+                    {"params": chosen, "weight_decay": decay, "lr": rate * self.args.learning_rate}
+                    for (decay, rate), chosen in groups.items()
+                ]
+            )
+        return self.optimizer
 
 
 class _Report(TrainerCallback):
@@ -220,9 +271,14 @@ def _arguments(config: Config, folder: Path) -> TrainingArguments:
     )
 
 
-def _metrics(
-    config: Config, trainer: Trainer, model: PreTrainedModel, tokenizer: Any, longest: int
-) -> dict[str, Any]:
+def _steps(config: Config, examples: int) -> int:
+    """Optimiser steps of the run, for schedules that depend on it."""
+    a_step = config.train.batch_size * config.train.accumulate * max(1, torch.cuda.device_count())
+    planned = max(1, round(config.train.epochs * -(-examples // a_step)))
+    return planned if config.train.max_steps < 0 else config.train.max_steps
+
+
+def _metrics(config: Config, trainer: Trainer, model: Classifier) -> dict[str, Any]:
     best = trainer.state.best_metric
     out: dict[str, Any] = {
         "selected_by": config.select,
@@ -232,7 +288,7 @@ def _metrics(
         "log": trainer.state.log_history,
     }
     if config.task.name != "files":
-        predict = evaluate.torch_predictor(model, tokenizer, longest)
+        predict = evaluate.torch_predictor(model)
         progress = sys.stderr.isatty()
         scores = evaluate.by_language(
             predict, config.task.name, config.task.data, "dev", progress=progress

@@ -2,39 +2,71 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, replace
 
+import torch
 from torch import Tensor
 
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """One labelled text, or pair of texts. ``id`` is shared by translations of one example."""
+    """One labelled text, or pair of texts. ``id`` is shared by translations of one example.
+
+    ``source`` is the counterpart in the source language of a translated example, ``round_trip``
+    that counterpart translated there and back; each has as many texts as the example has.
+    """
 
     text: str
     label: str
     language: str
     pair: str | None = None
     id: str = ""
+    source: tuple[str, ...] = ()
+    round_trip: tuple[str, ...] = ()
+
+    def texts(self) -> tuple[str, ...]:
+        return (self.text,) if self.pair is None else (self.text, self.pair)
+
+    def with_texts(self, texts: Sequence[str]) -> Example:
+        """The same example with other words."""
+        return replace(self, text=texts[0], pair=texts[1] if len(texts) > 1 else None)
 
 
 @dataclass
 class Batch:
-    """input_ids, attention_mask, token_type_ids: [batch, length]; labels: [batch]."""
+    """input_ids, attention_mask, token_type_ids, words: [batch, length]; labels: [batch].
+
+    ``words`` numbers the whitespace-separated words of a row from 0, the second text's after the
+    first's; -1 for special tokens and padding. ``examples`` are those the tensors were made of.
+    ``embeddings`` [batch, length, width] stands in the place of E(x) where a method has changed it;
+    ``shift`` [batch, width] is added to the encoder's output at the first token. Both belong to
+    these ids: a batch of other ids starts without them.
+    """
 
     input_ids: Tensor
     attention_mask: Tensor
     labels: Tensor
     token_type_ids: Tensor | None = None
+    words: Tensor | None = None
+    embeddings: Tensor | None = None
+    shift: Tensor | None = None
+    examples: list[Example] = field(default_factory=list)
 
     def inputs(self) -> dict[str, Tensor]:
         """What a transformers model takes."""
         given = {"input_ids": self.input_ids, "attention_mask": self.attention_mask}
-        return (
-            given
-            if self.token_type_ids is None
-            else given | {"token_type_ids": self.token_type_ids}
-        )
+        if self.token_type_ids is not None:
+            given["token_type_ids"] = self.token_type_ids
+        return given
+
+    def to(self, device: torch.device) -> Batch:
+        moved = {
+            f.name: getattr(self, f.name).to(device)
+            for f in fields(self)
+            if isinstance(getattr(self, f.name), Tensor)
+        }
+        return replace(self, **moved)
 
 
 @dataclass

@@ -57,8 +57,8 @@ def _eval(options: argparse.Namespace) -> None:
     evaluate, model = training["evaluate"], training["model"]
     place, source = options.model, "en"
     if (place / model.DESCRIPTION).is_file():
-        network, tokenizer, description = model.load(place)
-        predict = evaluate.torch_predictor(network, tokenizer, description.max_length)
+        network, description = model.load(place)
+        predict = evaluate.torch_predictor(network)
         source = description.source_language
     else:
         bundle = bundles.load(place)
