@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from training import config, evaluate, model, trainer
+from training import config, evaluate, model, pretrained, trainer
 from training.analysis.alignment import linear_cka, retrieval_accuracy
 from training.analysis.vectors import SentenceEncoder
 from training.data import languages, load_split
@@ -43,7 +43,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=HERE / "results" / "encoder.json")
     options = parser.parse_args()
     results: dict[str, Any] = {"encoder": options.encoder, "seeds": options.seeds}
-    place = Path(model.resolve(options.encoder))
+    place = Path(pretrained.resolve(options.encoder))
     results["alignment"] = alignment(place, options.data, options.work)
     tasks = {"sib200": sib_items(options.data), "xsid": dev_items("xsid", options.data)}
     for task, items in tasks.items():

@@ -14,7 +14,8 @@ CONFIGS = sorted((Path(config.__file__).parent / "configs").rglob("*.toml"))
 def test_overrides_take_toml_values_and_bare_words(config_file: Path) -> None:
     made = config.load(config_file, ["train.epochs=2", "seed=7", "task.source=de", "encoder=small"])
     assert (made.train.epochs, made.seed, made.task.source, made.encoder) == (2.0, 7, "de", "small")
-    assert made.described()["methods"] == [{"name": "vanilla"}]
+    assert made.described()["stages"][0]["methods"] == [{"name": "vanilla"}]
+    assert made.stages[0].train.epochs == 2.0
 
 
 def test_every_problem_is_named_at_once(tmp_path: Path) -> None:
@@ -86,5 +87,5 @@ def test_files_that_are_no_config(tmp_path: Path) -> None:
 def test_every_config_that_ships_is_valid(file: Path) -> None:
     made = config.load(file)
     assert made.task.name == file.parent.name
-    assert all(type(method) in METHODS.values() for method in made.methods)
+    assert all(type(m) in METHODS.values() for stage in made.stages for m in stage.methods)
     assert file.read_text().startswith("# xlt train")

@@ -56,7 +56,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one(
             trainer.train(config.load(config_file), out)
     assert not (out / "model.safetensors").exists()
     # A checkpoint that was being written when the power went is passed over.
-    (out / "resume" / "checkpoint-999").mkdir()
+    (out / "resume" / "stage-0" / "checkpoint-999").mkdir()
     trainer.train(config.load(config_file), out)
     first, second = weights(checkpoint), weights(out)
     assert all(torch.equal(first[name], second[name]) for name in first)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from training import composition
 from training.data import TASKS
 from training.method import Method
 from training.methods import METHODS
@@ -60,23 +61,38 @@ class TrainConfig:
 
 
 @dataclass
+class Stage:
+    """One run of the loop: its settings and its methods, outermost first."""
+
+    train: TrainConfig
+    methods: list[Method]
+
+    def described(self) -> dict[str, Any]:
+        names = {kind: name for name, kind in METHODS.items()}
+        return {
+            "train": dataclasses.asdict(self.train),
+            "methods": [{"name": names[type(m)], **dataclasses.asdict(m)} for m in self.methods],
+        }
+
+
+@dataclass
 class Config:
-    """``encoder``: hub name or folder. ``methods``: outermost first, each with its settings."""
+    """``encoder``: hub name, folder, or the name of one that ships. ``stages``: usually one, made of
+    ``[train]`` and the ``[[method]]`` tables; with ``[[stage]]`` tables, one for each, whose
+    ``[stage.train]`` overrides ``[train]`` and whose methods follow the common ones."""
 
     encoder: str
     task: TaskConfig
     train: TrainConfig = field(default_factory=TrainConfig)
-    methods: list[Method] = field(default_factory=list)
+    stages: list[Stage] = field(default_factory=list)
     seed: int = 0
     select: Literal["source-dev", "all-dev"] = "source-dev"
 
     def described(self) -> dict[str, Any]:
         """The resolved config as JSON values: what a run folder records and a resume compares."""
-        out = dataclasses.asdict(dataclasses.replace(self, methods=[]))
-        names = {kind: name for name, kind in METHODS.items()}
-        out["methods"] = [
-            {"name": names[type(method)], **dataclasses.asdict(method)} for method in self.methods
-        ]
+        out = dataclasses.asdict(dataclasses.replace(self, stages=[]))
+        out.pop("train")
+        out["stages"] = [stage.described() for stage in self.stages]
         return out
 
 
@@ -99,13 +115,13 @@ def load(file: Path, overrides: list[str] | None = None) -> Config:
 
 def _config(table: dict[str, Any], problems: list[str]) -> Config | None:
     table = dict(table)
-    methods = _methods(table.pop("method", [{"name": "vanilla"}]), problems)
-    config = _parse(Config, table, "", problems)
+    common = _methods(table.pop("method", []), "method", problems)
+    entries = table.pop("stage", [{}])
+    config: Config | None = _parse(Config, table, "", problems)
+    stages = _stages(entries, table.get("train", {}), common, problems)
     if config is None:
         return None
-    assert isinstance(config, Config)
-    config.methods = methods
-    problems += [f"train.{problem}" for problem in config.train.problems()]
+    config.stages = stages
     if config.task.name == "files":
         problems += [
             f"task.{name} is required where task.name is 'files'"
@@ -119,18 +135,47 @@ def _config(table: dict[str, Any], problems: list[str]) -> Config | None:
     return config
 
 
-def _methods(entries: Any, problems: list[str]) -> list[Method]:
+def _stages(
+    entries: Any, common_train: Any, common: list[Method], problems: list[str]
+) -> list[Stage]:
+    out = []
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        problems.append("stage must be tables: write [[stage]]")
+        return out
+    for number, entry in enumerate(entries):
+        prefix = f"stage[{number}]." if entry else ""
+        for key in sorted(set(entry) - {"train", "method"}):
+            problems.append(_unknown(f"{prefix}{key}", None, ("train", "method")))
+        own = entry.get("train", {})
+        if not isinstance(own, dict) or not isinstance(common_train, dict):
+            problems.append(f"{prefix}train must be a table")
+            continue
+        # What is wrong in [train] itself has been said once already.
+        heard: list[str] = [] if not own else problems
+        train: TrainConfig | None = _parse(
+            TrainConfig, common_train | own, f"{prefix}train.", heard
+        )
+        methods = common + _methods(entry.get("method", []), f"{prefix}method", problems)
+        names = {kind: name for name, kind in METHODS.items()}
+        problems += composition.problems([names[type(method)] for method in methods])
+        if train is not None:
+            problems += [f"{prefix}train.{problem}" for problem in train.problems()]
+            out.append(Stage(train, methods))
+    return out
+
+
+def _methods(entries: Any, prefix: str, problems: list[str]) -> list[Method]:
     out: list[Method] = []
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-        problems.append("method must be tables: write [[method]]")
+        problems.append(f"{prefix} must be tables: write [[{prefix}]]")
         return out
     for number, entry in enumerate(entries):
         settings = dict(entry)
         name = settings.pop("name", None)
         if name not in METHODS:
-            problems.append(_unknown(f"method[{number}].name", name, METHODS))
+            problems.append(_unknown(f"{prefix}[{number}].name", name, METHODS))
             continue
-        method = _parse(METHODS[name], settings, f"method[{number}].", problems)
+        method = _parse(METHODS[name], settings, f"{prefix}[{number}].", problems)
         if method is not None:
             out.append(method)
     return out
@@ -139,7 +184,7 @@ def _methods(entries: Any, problems: list[str]) -> list[Method]:
 def _parse(kind: type, table: dict[str, Any], prefix: str, problems: list[str]) -> Any:
     """``kind`` built from a table; each unknown, missing or mistyped key is a problem."""
     hints = typing.get_type_hints(kind)
-    known = {f.name: f for f in dataclasses.fields(kind) if f.name != "methods"}
+    known = {f.name: f for f in dataclasses.fields(kind) if f.name != "stages"}
     for key in table:
         if key not in known:
             problems.append(_unknown(f"{prefix}{key}", None, known))

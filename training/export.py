@@ -115,7 +115,7 @@ def _manifest(
         languages=(description.source_language,),
         method={
             key: description.config[key]
-            for key in ("encoder", "methods", "seed", "select", "train")
+            for key in ("encoder", "stages", "seed", "select")
             if key in description.config
         },
         graphs={"plain": plain},

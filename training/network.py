@@ -7,9 +7,10 @@ method has changed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -21,8 +22,9 @@ from training.types import Batch, Example
 
 @dataclass
 class Output:
-    """logits [batch, labels]; last [batch, length, width]; states: E(x) and each layer's output;
-    attentions: each layer's maps [batch, heads, length, length]. The last two only where asked for."""
+    """logits [batch, labels]; last [batch, length, width]; embedded: E(x); states: E(x) and each
+    layer's output; attentions: each layer's maps [batch, heads, length, length]. The last two only
+    where asked for."""
 
     logits: Tensor
     last: Tensor
@@ -31,15 +33,9 @@ class Output:
     attentions: tuple[Tensor, ...] = ()
 
 
-Rewrite = Callable[["Classifier", Batch, dict[str, Tensor]], dict[str, Tensor]]
-
-
 class Classifier(nn.Module):
-    """``slots`` are served and exported with the model; ``train_only`` is dropped when it is saved.
-
-    ``before``: functions that rewrite the inputs of the encoder (soft prompts); ``after``: names of
-    slots that the last hidden states pass through on their way to the head (norms).
-    """
+    """``slots`` are served and exported with the model; ``after`` names those that the encoder's
+    output passes through on its way to the head (norms)."""
 
     def __init__(
         self, hf: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, max_length: int
@@ -47,16 +43,12 @@ class Classifier(nn.Module):
         super().__init__()
         self.hf = hf
         self.slots = nn.ModuleDict()
-        self.train_only = nn.ModuleDict()
-        self.before: list[Rewrite] = []
         self.after: list[str] = []
         self.tokenizer = tokenizer
-        self.encoding = Encoding(
-            tokenizer,
-            [hf.config.id2label[i] for i in range(hf.config.num_labels)],
-            max_length,
-            reads_type_ids(hf),
-        )
+        labels = [hf.config.id2label[number] for number in range(hf.config.num_labels)]
+        self.encoding = Encoding(tokenizer, labels, max_length, reads_type_ids(hf))
+        self.step = 0  # optimiser steps so far, for schedules
+        self._watching: list[_Watch] = []
 
     @property
     def base(self) -> PreTrainedModel:
@@ -79,43 +71,58 @@ class Classifier(nn.Module):
     def embed(self, batch: Batch) -> Tensor:
         """E(x) [batch, length, width], or what a method has put in its place.
 
-        Equals ``hidden_states[0]`` in eval mode.
+        Equals ``hidden_states[0]`` in eval mode. Soft prompts count as positions.
         """
         if batch.embeddings is not None:
             return batch.embeddings
-        inputs = {"input_ids": batch.input_ids}
-        if batch.token_type_ids is not None:
-            inputs["token_type_ids"] = batch.token_type_ids
+        inputs = self._inputs(batch)
+        inputs.pop("attention_mask")
         embedded: Tensor = self.base.embeddings(**inputs)
         return embedded
 
+    def mask(self, batch: Batch) -> Tensor:
+        """1 for the real positions of E(x), 0 for padding."""
+        return self._inputs(batch)["attention_mask"]
+
+    def zero_shift(self, batch: Batch) -> Tensor:
+        """No shift of the encoder's output at the first token [batch, width], or the present one."""
+        if batch.shift is not None:
+            return batch.shift
+        width = self.base.config.hidden_size
+        return torch.zeros(len(batch.input_ids), width, device=self.device)
+
     def forward(self, batch: Batch, *, states: bool = False, attentions: bool = False) -> Output:
         """From the ids, or from ``batch.embeddings`` where a method has set them."""
-        inputs = batch.inputs()
-        for rewrite in self.before:
-            inputs = rewrite(self, batch, inputs)
+        states = states or any(watch.states for watch in self._watching)
+        attentions = attentions or any(watch.attentions for watch in self._watching)
         with _replaced_output(self.base.embeddings, batch.embeddings):
             out = self.base(
-                **inputs,
+                **self._inputs(batch),
                 output_hidden_states=states,
                 output_attentions=attentions,
                 return_dict=True,
             )
-        return Output(
-            logits=self.classify(out.last_hidden_state, inputs["attention_mask"], batch.shift),
-            last=out.last_hidden_state,
-            attention_mask=inputs["attention_mask"],
+        last = out.last_hidden_state
+        if "prompt" in self.slots:
+            last = self.slots["prompt"].remove(last)
+        return self.finish(
+            batch,
+            last,
             states=tuple(out.hidden_states) if states else (),
             attentions=tuple(out.attentions) if attentions else (),
         )
 
-    def classify(self, last: Tensor, attention_mask: Tensor, shift: Tensor | None = None) -> Tensor:
-        """The encoder's output to logits, through the slots in ``after``."""
+    def finish(self, batch: Batch, last: Tensor, **more: Any) -> Output:
+        """From the encoder's output to the logits; whoever watches sees the result."""
+        read = last
         for name in self.after:
-            last = self.slots[name](last, attention_mask)
-        if shift is not None:
-            last = torch.cat([last[:, :1] + shift.unsqueeze(1), last[:, 1:]], dim=1)
-        return self.head(last)
+            read = self.slots[name](read, batch.attention_mask)
+        if batch.shift is not None:
+            read = torch.cat([read[:, :1] + batch.shift.unsqueeze(1), read[:, 1:]], dim=1)
+        out = Output(self.head(read), last, batch.attention_mask, **more)
+        for watch in self._watching:
+            watch.seen.append(out)
+        return out
 
     def head(self, last: Tensor) -> Tensor:
         """Last hidden states to logits, as transformers builds it: pooler, dropout and linear for
@@ -126,6 +133,37 @@ class Classifier(nn.Module):
         else:
             logits = self.hf.classifier(last)
         return logits
+
+    @contextmanager
+    def watch(self, states: bool = False, attentions: bool = False) -> Iterator[list[Output]]:
+        """The outputs of every forward within it, whoever calls: a method reads what the methods
+        inside it have computed, without a second pass."""
+        watch = _Watch([], states, attentions)
+        self._watching.append(watch)
+        try:
+            yield watch.seen
+        finally:
+            self._watching.remove(watch)
+
+    def _inputs(self, batch: Batch) -> dict[str, Tensor]:
+        inputs = batch.inputs()
+        if "prompt" not in self.slots:
+            return inputs
+        prompt: Any = self.slots["prompt"]
+        words = self.base.embeddings.word_embeddings(inputs.pop("input_ids"))
+        one, zero = words.new_ones(prompt.length), words.new_zeros(prompt.length)
+        inputs["inputs_embeds"] = prompt.insert(words, prompt.vectors)
+        inputs["attention_mask"] = prompt.insert(inputs["attention_mask"], one)
+        if "token_type_ids" in inputs:
+            inputs["token_type_ids"] = prompt.insert(inputs["token_type_ids"], zero)
+        return inputs
+
+
+@dataclass(eq=False)
+class _Watch:
+    seen: list[Output]
+    states: bool
+    attentions: bool
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import shutil
 import sys
 from collections import defaultdict
@@ -17,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import (
     EvalPrediction,
     PrinterCallback,
@@ -29,11 +31,11 @@ from transformers.trainer_utils import get_last_checkpoint
 
 from training import evaluate
 from training import model as models
-from training.config import Config
+from training.config import Config, Stage, TrainConfig
 from training.data import languages, load_split
 from training.data.files import read_rows
 from training.data.tasks import to_examples
-from training.method import Context, Objective, compose
+from training.method import Context, Method, Objective, compose
 from training.network import Classifier, Output
 from training.types import Batch, Example, Loss
 from xlt_serve.calibrate import negative_log_likelihood, softmax
@@ -49,40 +51,37 @@ def train(config: Config, out: Path) -> dict[str, Any]:
         return done
     out.mkdir(parents=True, exist_ok=True)
     (out / RUN).write_text(json.dumps(config.described(), indent=2) + "\n", encoding="utf-8")
+    source_set, dev_set = source_examples(config)
+    labels = sorted({example.label for example in source_set})
     set_seed(config.seed)
-    train_set, dev_set = source_examples(config)
-    labels = sorted({example.label for example in train_set})
-    model = models.build(config.encoder, labels, config.train.max_length)
+    most = max(stage.train.max_length for stage in config.stages)
+    model = models.build(config.encoder, labels, most)
     model.encoding.check(dev_set)
-    task = config.task
-    context = Context(task.name, Path(task.data), task.source, config.seed)
-    for method in config.methods:
-        train_set = list(method.augment(train_set, context))
-    context = dataclasses.replace(context, steps=_steps(config, len(train_set)))
-    for method in config.methods:
-        method.attach(model)
-    batches = Batches(model, train_set, config.train.batch_size)
-    for method in config.methods:
-        method.prepare(model, batches, context)
-    trainer = ObjectiveTrainer(
-        model=Learner(model, compose(config.methods)),
-        args=_arguments(config, out / RESUME),
-        data_collator=lambda examples: tensors(model.encoding.batch(examples)),
-        train_dataset=train_set,
-        eval_dataset=dev_set,
-        compute_metrics=dev_score,
-        callbacks=[_Report()],
-    )
-    trainer.remove_callback(PrinterCallback)
-    # Trainer seeds again from here on; a resume restores the generators of its checkpoint.
-    trainer.train(resume_from_checkpoint=_resumable(out / RESUME))
-    metrics = _metrics(config, trainer, model)
-    if trainer.is_world_process_zero():
+    attached: set[type[Method]] = set()
+    log: list[dict[str, Any]] = []
+    for number, stage in enumerate(config.stages):
+        for method in stage.methods:
+            if type(method) not in attached:
+                attached.add(type(method))
+                method.attach(model)
+        finished = out / RESUME / f"stage-{number}.safetensors"
+        if finished.is_file():
+            model.load_state_dict(load_file(finished))
+            log += json.loads(finished.with_suffix(".json").read_text())
+            continue
+        history = run_stage(config, stage, number, model, source_set, dev_set, out / RESUME)
+        log += history
+        finished.with_suffix(".json").write_text(json.dumps(history))
+        state = {name: value.contiguous() for name, value in model.state_dict().items()}
+        save_file(state, finished.with_suffix(".part"))
+        finished.with_suffix(".part").rename(finished)
+    metrics = _metrics(config, log, model)
+    if is_first_process():
         description = models.Description(
-            task=task.name,
-            pair=train_set[0].pair is not None,
+            task=config.task.name,
+            pair=source_set[0].pair is not None,
             labels=labels,
-            source_language=task.source,
+            source_language=config.task.source,
             max_length=model.encoding.max_length,
             config=config.described(),
             scores=metrics["languages"],
@@ -91,6 +90,51 @@ def train(config: Config, out: Path) -> dict[str, Any]:
         (out / "metrics.json").write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
         shutil.rmtree(out / RESUME, ignore_errors=True)
     return metrics
+
+
+def run_stage(
+    config: Config,
+    stage: Stage,
+    number: int,
+    model: Classifier,
+    source_set: list[Example],
+    dev_set: list[Example],
+    folder: Path,
+) -> list[dict[str, Any]]:
+    """Train ``model`` through one stage, or the rest of it; its best state on dev is kept.
+
+    Returns the log. Everything random hangs on the seed and the stage's number.
+    """
+    task = config.task
+    context = Context(task.name, Path(task.data), task.source, config.seed)
+    train_set = source_set
+    for method in stage.methods:
+        train_set = list(method.augment(train_set, context))
+    context = dataclasses.replace(context, steps=_steps(stage.train, len(train_set)))
+    model.requires_grad_(True)
+    model.step = 0
+    set_seed(config.seed + number)
+    batches = Batches(model, train_set, stage.train.batch_size)
+    for method in stage.methods:
+        method.prepare(model, batches, context)
+    trainer = ObjectiveTrainer(
+        model=Learner(model, compose(stage.methods)),
+        args=_arguments(config, stage.train, folder / f"stage-{number}"),
+        data_collator=lambda examples: tensors(model.encoding.batch(examples)),
+        train_dataset=train_set,
+        eval_dataset=dev_set,
+        compute_metrics=dev_score,
+        callbacks=[_Report()],
+    )
+    trainer.remove_callback(PrinterCallback)
+    # Trainer seeds again from here on; a resume restores the generators of its checkpoint.
+    trainer.train(resume_from_checkpoint=_resumable(folder / f"stage-{number}"))
+    shutil.rmtree(folder / f"stage-{number}", ignore_errors=True)
+    return [entry | {"stage": number} for entry in trainer.state.log_history]
+
+
+def is_first_process() -> bool:
+    return int(os.environ.get("RANK", "0")) == 0
 
 
 def tensors(batch: Batch) -> dict[str, Any]:
@@ -150,6 +194,7 @@ class ObjectiveTrainer(Trainer):
         return_outputs: bool = False,
         num_items_in_batch: Any = None,
     ) -> Any:
+        self.accelerator.unwrap_model(model).model.step = self.state.global_step
         out = model(**inputs)
         if return_outputs:  # evaluation
             loss = torch.nn.functional.cross_entropy(out.logits, inputs["labels"])
@@ -158,12 +203,15 @@ class ObjectiveTrainer(Trainer):
             check_terms(out)
         for name, value in out.terms.items():
             self._terms[name].append(value.detach())
+        for name, figure in out.figures.items():
+            self._terms[f"figure/{name}"].append(torch.tensor(figure))
         return out.total
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         if "loss" in logs:
             for name, values in self._terms.items():
-                logs[f"term/{name}"] = float(torch.stack(values).mean())
+                key = name if name.startswith("figure/") else f"term/{name}"
+                logs[key] = float(torch.stack(values).mean())
             self._terms.clear()
         super().log(logs, start_time)
 
@@ -191,7 +239,10 @@ class _Report(TrainerCallback):
         if not state.is_world_process_zero or not logs:
             return
         if "loss" in logs:
-            terms = [f"{k[5:]} {v:.4f}" for k, v in logs.items() if k.startswith("term/")]
+            shown = ("term/", "figure/")
+            terms = [
+                f"{k.partition('/')[2]} {v:.4f}" for k, v in logs.items() if k.startswith(shown)
+            ]
             said = " ".join([f"loss {logs['loss']:.4f}", *terms])
         elif "eval_score" in logs:
             said = f"dev accuracy {logs['eval_accuracy']:.3f} nll {logs['eval_nll']:.3f}"
@@ -240,8 +291,7 @@ def source_examples(config: Config) -> tuple[list[Example], list[Example]]:
     return train_set, dev_set
 
 
-def _arguments(config: Config, folder: Path) -> TrainingArguments:
-    train = config.train
+def _arguments(config: Config, train: TrainConfig, folder: Path) -> TrainingArguments:
     return TrainingArguments(
         output_dir=str(folder),
         per_device_train_batch_size=train.batch_size,
@@ -271,21 +321,20 @@ def _arguments(config: Config, folder: Path) -> TrainingArguments:
     )
 
 
-def _steps(config: Config, examples: int) -> int:
-    """Optimiser steps of the run, for schedules that depend on it."""
-    a_step = config.train.batch_size * config.train.accumulate * max(1, torch.cuda.device_count())
-    planned = max(1, round(config.train.epochs * -(-examples // a_step)))
-    return planned if config.train.max_steps < 0 else config.train.max_steps
+def _steps(train: TrainConfig, examples: int) -> int:
+    """Optimiser steps of a stage, for schedules that depend on it."""
+    a_step = train.batch_size * train.accumulate * int(os.environ.get("WORLD_SIZE", "1"))
+    planned = max(1, round(train.epochs * -(-examples // a_step)))
+    return planned if train.max_steps < 0 else train.max_steps
 
 
-def _metrics(config: Config, trainer: Trainer, model: Classifier) -> dict[str, Any]:
-    best = trainer.state.best_metric
+def _metrics(config: Config, log: list[dict[str, Any]], model: Classifier) -> dict[str, Any]:
+    last = [entry for entry in log if entry["stage"] == len(config.stages) - 1]
     out: dict[str, Any] = {
         "selected_by": config.select,
-        "dev_score": best,
-        "steps": trainer.state.global_step,
+        "dev_score": max(entry["eval_score"] for entry in last if "eval_score" in entry),
         "languages": {},
-        "log": trainer.state.log_history,
+        "log": log,
     }
     if config.task.name != "files":
         predict = evaluate.torch_predictor(model)

@@ -71,7 +71,9 @@ class Batch:
 
 @dataclass
 class Loss:
-    """``total`` is what backward runs on; ``terms`` are its parts by name, for the log."""
+    """``total`` is what backward runs on; ``terms`` are its parts by name, ``figures`` other numbers
+    worth logging."""
 
     total: Tensor
     terms: dict[str, Tensor] = field(default_factory=dict)
+    figures: dict[str, float] = field(default_factory=dict)

@@ -89,6 +89,20 @@ def _export(options: argparse.Namespace) -> None:
     )
 
 
+def _fisher(options: argparse.Namespace) -> None:
+    fisher = _training("fisher")["fisher"]
+    texts: list[str] = []
+    for language in options.languages:
+        file = options.text / f"{language}.txt"
+        if not file.is_file():
+            raise DataError(
+                file, "is not there", "give a folder with LANGUAGE.txt, a sentence a line"
+            )
+        texts += [line for line in file.read_text(encoding="utf-8").split("\n") if line.strip()]
+    values = fisher.compute(options.encoder, texts, options.sentences, seed=options.seed)
+    print(f"fisher: {fisher.save(options.out, '+'.join(options.languages), values)}")
+
+
 def _methods(_: argparse.Namespace) -> None:
     for name, kind in _training("methods")["methods"].METHODS.items():
         print(f"{name:16}  {(kind.__doc__ or '').strip().splitlines()[0]}")
@@ -137,7 +151,8 @@ def _inspect(options: argparse.Namespace) -> None:
         return
     size = sum(bundle.file(name).stat().st_size for name in manifest.files)
     graphs = ", ".join(f"{name} ({graph.precision})" for name, graph in manifest.graphs.items())
-    methods = ", ".join(method["name"] for method in manifest.method.get("methods", []))
+    stages = manifest.method.get("stages", [])
+    methods = ", then ".join("+".join(m["name"] for m in s["methods"]) or "vanilla" for s in stages)
     lines = {
         "bundle": f"{manifest.name} {manifest.version}, format {manifest.format}",
         "folder": f"{bundle.path} ({size / 1e6:.1f} MB, every hash verified)",
@@ -217,6 +232,10 @@ def _item(line: str | bytes, pair: bool) -> object:
     return tuple(sides) if len(sides) == 2 else line
 
 
+def _comma(text: str) -> list[str]:
+    return [part for part in text.split(",") if part]
+
+
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {message}; see {self.prog} --help\n")
@@ -263,7 +282,7 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--split", default="dev", help="default: dev")
     sub.add_argument(
         "--languages",
-        type=lambda text: [part for part in text.split(",") if part],
+        type=_comma,
         default=[],
         metavar="en,de",
         help="default: all that the data has",
@@ -309,6 +328,24 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--bundle", default=None, help="shipped name or folder (default: topics)")
     sub.add_argument("--host", default="127.0.0.1")
     sub.add_argument("--port", type=int, default=3000)
+
+    sub = command(
+        "fisher",
+        _fisher,
+        "estimate an encoder's Fisher information on text, for the method ewc",
+        "example:\n  xlt fisher small --languages fr --text ../shared/data/text --out fisher\n\n"
+        "Several languages are mixed into one estimate, named fr+en.",
+    )
+    sub.add_argument(
+        "encoder", metavar="ENCODER", help="name or folder, with its language-model head"
+    )
+    sub.add_argument("--languages", type=_comma, required=True, metavar="fr,en")
+    sub.add_argument(
+        "--text", type=Path, required=True, metavar="DIR", help="folder of LANGUAGE.txt"
+    )
+    sub.add_argument("--out", type=Path, required=True, metavar="DIR")
+    sub.add_argument("--sentences", type=int, default=2000)
+    sub.add_argument("--seed", type=int, default=0)
 
     command("methods", _methods, "list the training methods")
     return parser

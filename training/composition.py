@@ -1,0 +1,54 @@
+"""Which methods can be trained together, and why the others can't."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+FREEZE = {"bitfit", "soft_prompt", "adapters"}
+CHANGE_IDS = {"ear", "code_switch"}
+CHANGE_EMBEDDINGS = {"noise", "adversarial"}
+TWO_STREAMS = {"ear", "code_switch", "xmixup"}
+NORMS = {"batch_norm", "isobn"}
+ANCHORS = {"l2_anchor", "ewc"}
+ON_SOURCE_WORDS = {"synonyms", "word_swap", "ear", "code_switch"}
+TRANSLATED = {"translate_train", "xmixup"}
+OBJECTIVES = CHANGE_IDS | CHANGE_EMBEDDINGS | {"xmixup", "isotropy", "cosine"} | ANCHORS
+
+
+def problems(names: Sequence[str]) -> list[str]:
+    """Reasons why methods in this order (outermost first) do not compose; none: they do."""
+    out = []
+    for name in sorted({name for name in names if names.count(name) > 1}):
+        out.append(f"{name} is there twice")
+    for group, why in (
+        (FREEZE, "each freezes the encoder in its own way"),
+        (TWO_STREAMS, "each makes the second stream of a pair"),
+        (NORMS, "each is the norm before the head"),
+        (TRANSLATED, "each adds the translated train sets"),
+    ):
+        if len(found := [name for name in names if name in group]) > 1:
+            out.append(f"{' and '.join(found)}: {why}")
+    for before, name in enumerate(names):
+        for other in names[before + 1 :]:
+            if why := _order(name, other):
+                out.append(why)
+    return out
+
+
+def _order(outer: str, inner: str) -> str:
+    """Why ``outer`` may not stand before ``inner``."""
+    if outer in CHANGE_EMBEDDINGS and inner in CHANGE_IDS:
+        return f"{outer} before {inner}: its embeddings would belong to other ids; put it after"
+    if outer == "noisy_tune" and inner in ANCHORS:
+        return f"noisy_tune before {inner}: the anchor would hold on to the noise; put it after"
+    if outer == "xmixup" and inner in OBJECTIVES:
+        return f"xmixup before {inner}: it runs both streams itself and would skip it; put it last"
+    if outer in CHANGE_EMBEDDINGS and inner == "xmixup":
+        return f"{outer} with xmixup: its embeddings would belong to one of two streams"
+    if {outer, inner} & FREEZE == {"soft_prompt"} and {outer, inner} & {"ear", "xmixup"}:
+        return f"{outer} and {inner}: prompts stand between the tokens that are compared"
+    if outer in TRANSLATED and inner in ON_SOURCE_WORDS:
+        return f"{outer} before {inner}: it works on words of the source language; put it before"
+    if {outer, inner} & TRANSLATED and {outer, inner} & CHANGE_IDS:
+        return f"{outer} and {inner}: translated texts have no synonyms or dictionaries here"
+    return ""

@@ -1,0 +1,38 @@
+"""CosReg: push the token vectors of a batch apart (a baseline of IsoZCL, Ji 2023)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from torch import Tensor
+from torch.nn import functional as F
+
+from training.method import Method, Objective
+from training.network import Classifier
+from training.tensors import real_tokens
+from training.types import Batch, Loss
+
+
+def mean_pairwise_cosine(tokens: Tensor) -> Tensor:
+    """Of distinct rows of [n, d], in linear time: (‖Σ u‖² − n) / (n (n − 1)) for unit vectors u."""
+    count = len(tokens)
+    total = F.normalize(tokens, dim=-1).sum(dim=0)
+    return (total.square().sum() - count) / max(count * (count - 1), 1)
+
+
+@dataclass
+class Cosine(Method):
+    """``loss + weight · mean cosine`` of the batch's distinct real last-layer tokens.
+
+    Data: none. Composes with everything.
+    """
+
+    weight: float = 1.0
+
+    def objective(self, model: Classifier, batch: Batch, inner: Objective) -> Loss:
+        with model.watch() as seen:
+            loss = inner(model, batch)
+        term = self.weight * mean_pairwise_cosine(
+            real_tokens(seen[-1].last, seen[-1].attention_mask)
+        )
+        return replace(loss, total=loss.total + term, terms=loss.terms | {"cosine": term})

@@ -1,0 +1,46 @@
+"""RS-syntax: copies of each example with neighbouring words swapped (Robust-XLT, Huang 2021)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from training.method import Context, Method
+from training.types import Example
+from training.words import refuse_unspaced
+
+
+def swap_words(text: str, p: float, generator: random.Random) -> str:
+    """Going left to right, each word changes places with the next with probability ``p``; a word
+    that was moved is not moved again."""
+    words = text.split()
+    place = 0
+    while place < len(words) - 1:
+        if generator.random() < p:
+            words[place], words[place + 1] = words[place + 1], words[place]
+            place += 1
+        place += 1
+    return " ".join(words)
+
+
+@dataclass
+class WordSwap(Method):
+    """Copies with adjacent words swapped with probability p, beside the originals.
+
+    Data: none. Composes with everything: it only adds examples.
+    """
+
+    copies: int = 10
+    p: float = 0.1
+    keep_original: bool = True
+
+    def augment(self, examples: Sequence[Example], context: Context) -> Iterable[Example]:
+        refuse_unspaced("word_swap", examples)
+        generator = random.Random(f"word_swap/{context.seed}")
+        for example in examples:
+            if self.keep_original:
+                yield example
+            for _ in range(self.copies):
+                swapped = [swap_words(text, self.p, generator) for text in example.texts()]
+                yield example.with_texts(swapped)
