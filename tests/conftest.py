@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import tempfile
@@ -119,6 +120,26 @@ def toy_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
             rows.append(f"{kind}\t{sentence(label, generator)}\t{sentence(other, generator)}")
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / f"{name}.tsv").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    train = (folder / "sib200" / "train-en.tsv").read_text(encoding="utf-8").splitlines()[1:]
+    (folder / "sib200" / "mt").mkdir()
+    for name, change in (("en-de", str.upper), ("de-en", str.title)):
+        rows = ["id\tengine\ttext"]
+        for line in train[:-20]:  # as in the real files, not every sentence is translated
+            number, _, text = line.split("\t")
+            rows.append(f"{number}\ttoy\t{change(text)}")
+        file = folder / "sib200" / "mt" / f"{name}.train.tsv"
+        file.write_text("\n".join(rows) + "\n", encoding="utf-8")
+    (folder / "lexicons").mkdir()
+    synonyms = {words[i]: words[i + 1 : i + 3] for words in WORDS.values() for i in range(0, 6, 3)}
+    (folder / "lexicons" / "en-synonyms.json").write_text(json.dumps(synonyms))
+    for language in ("de", "fr"):
+        rows = [f"{word}\t{word}{language}" for words in WORDS.values() for word in words[:8]]
+        rows += ["town\ttwo words"]
+        (folder / "lexicons" / f"en-{language}.tsv").write_text("\n".join(rows) + "\n")
+    (folder / "text").mkdir()
+    (folder / "text" / "fr.txt").write_text(
+        "\n".join(sentence("food", generator) for _ in range(30))
+    )
     return folder
 
 
@@ -129,10 +150,10 @@ def encoders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
     from transformers import (
         BertConfig,
-        BertModel,
+        BertForMaskedLM,
         PreTrainedTokenizerFast,
         XLMRobertaConfig,
-        XLMRobertaModel,
+        XLMRobertaForMaskedLM,
     )
 
     texts = [" ".join(words) for words in WORDS.values()] * 30 + [" ".join(FILLER)] * 30
@@ -171,7 +192,7 @@ def encoders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
                 mask_token="[MASK]",
             )
             config = BertConfig(vocab_size=len(fast), pad_token_id=0, **shape)
-            BertModel(config).save_pretrained(folder)
+            BertForMaskedLM(config).save_pretrained(folder)
         else:
             special = ["<s>", "<pad>", "</s>", "<unk>"]
             tokenizer = Tokenizer(models.Unigram())
@@ -204,7 +225,7 @@ def encoders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
                 eos_token_id=2,
                 **shape,
             )
-            XLMRobertaModel(config).save_pretrained(folder)
+            XLMRobertaForMaskedLM(config).save_pretrained(folder)
         fast.save_pretrained(folder)
         out[name] = folder
     return out

@@ -47,6 +47,8 @@ def _order(outer: str, inner: str) -> str:
         return f"{outer} with xmixup: its embeddings would belong to one of two streams"
     if {outer, inner} & FREEZE == {"soft_prompt"} and {outer, inner} & {"ear", "xmixup"}:
         return f"{outer} and {inner}: prompts stand between the tokens that are compared"
+    if {outer, inner} & {"soft_prompt", "adapters"} and {outer, inner} & ANCHORS:
+        return f"{outer} and {inner}: an encoder that does not move needs no anchor"
     if outer in TRANSLATED and inner in ON_SOURCE_WORDS:
         return f"{outer} before {inner}: it works on words of the source language; put it before"
     if {outer, inner} & TRANSLATED and {outer, inner} & CHANGE_IDS:

@@ -20,7 +20,7 @@ from training import graph as graphs
 from training import model as models
 from training.data import languages, load_split
 from training.model import Description
-from training.network import Classifier, longest
+from training.network import Classifier
 from training.types import Batch, Example
 from xlt_serve import bundle as bundles
 from xlt_serve.bundle import Bundle, Graph, Manifest
@@ -138,7 +138,7 @@ def _check_shapes(model: Classifier, file: Path, precision: str) -> dict[str, fl
     pad = model.tokenizer.pad_token_id
     out: dict[str, float] = {}
     for rows, width in SHAPES:
-        width = min(width, longest(model.hf))
+        width = min(width, model.room)
         ids = torch.randint(4, model.hf.config.vocab_size, (rows, width), generator=generator)
         mask = torch.ones_like(ids)
         for row in range(rows):

@@ -10,7 +10,7 @@ import onnx
 import torch
 from torch import Tensor, nn
 
-from training.network import Classifier, longest
+from training.network import Classifier
 from training.types import Batch
 
 OPSET = 23  # has the Attention operator, which onnxruntime runs fused and TensorRT ≥ 10.14 parses
@@ -46,7 +46,7 @@ def trace(model: Classifier) -> onnx.ModelProto:
     mask[1, 5:] = 0
     example = (ids, mask, torch.zeros_like(ids))[: len(input_names(model))]
     batch = torch.export.Dim("batch")
-    length = torch.export.Dim("length", max=longest(model.hf))
+    length = torch.export.Dim("length", max=model.room)
     # The exporter talks about its own deprecations and about packages that we don't use.
     registration = logging.getLogger("torch.onnx._internal.exporter._registration")
     level = registration.level

@@ -64,6 +64,12 @@ class Classifier(nn.Module):
     def device(self) -> torch.device:
         return self.hf.device
 
+    @property
+    def room(self) -> int:
+        """Tokens that a text may have at most: the position table less the soft prompts."""
+        prompt: Any = self.slots["prompt"] if "prompt" in self.slots else None
+        return longest(self.hf) - (prompt.length if prompt else 0)
+
     def batch(self, examples: Sequence[Example], words: bool = False) -> Batch:
         """Examples as tensors on this model's device."""
         return self.encoding.batch(examples, words).to(self.device)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from training.method import Context, Method
-from training.network import Classifier, longest
+from training.network import Classifier
 from training.types import Batch
 
 
@@ -47,8 +47,7 @@ class SoftPrompt(Method):
         words = model.base.embeddings.word_embeddings.weight
         prompt = Prompt(self.length, words.shape[1], float(words.detach().std()))
         model.slots["prompt"] = prompt.to(model.device)
-        room = longest(model.hf) - self.length
-        model.encoding.max_length = min(model.encoding.max_length, room)
+        model.encoding.max_length = min(model.encoding.max_length, model.room)
 
     def prepare(self, model: Classifier, batches: Sequence[Batch], context: Context) -> None:
         model.base.requires_grad_(False)

@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from tests.methods.conftest import padded
+from training.network import Classifier
+from training.types import Batch, Example
+
+
+def test_logits_are_transformers_own(model: Classifier, batch: Batch) -> None:
+    with torch.inference_mode():
+        expected = model.hf(**batch.inputs()).logits
+        torch.testing.assert_close(model(batch).logits, expected)
+
+
+def test_embed_is_the_first_hidden_state(model: Classifier, batch: Batch) -> None:
+    with torch.inference_mode():
+        states = model.base(**batch.inputs(), output_hidden_states=True).hidden_states
+        torch.testing.assert_close(model.embed(batch), states[0])
+
+
+def test_going_on_from_the_embeddings_changes_nothing(model: Classifier, batch: Batch) -> None:
+    with torch.inference_mode():
+        again = model(replace(batch, embeddings=model.embed(batch)))
+        torch.testing.assert_close(again.logits, model(batch).logits)
+        other = model(replace(batch, embeddings=model.embed(batch) + 0.1))
+    assert not torch.allclose(other.logits, again.logits)
+
+
+def test_a_shift_moves_the_first_token_alone(model: Classifier, batch: Batch) -> None:
+    shift = torch.randn(len(batch.labels), 32)
+    with torch.inference_mode():
+        last = model(batch).last.clone()
+        last[:, 0] += shift
+        torch.testing.assert_close(model(replace(batch, shift=shift)).logits, model.head(last))
+
+
+def test_padding_changes_no_logit(model: Classifier, batch: Batch) -> None:
+    with torch.inference_mode():
+        wide = model(padded(batch, 9, model.tokenizer.pad_token_id))
+        torch.testing.assert_close(wide.logits, model(batch).logits, atol=1e-5, rtol=1e-5)
+
+
+def test_watching_sees_every_forward(model: Classifier, batch: Batch) -> None:
+    with model.watch() as outer, model.watch(states=True) as inner:
+        out = model(batch)
+        model(batch)
+    assert len(outer) == len(inner) == 2
+    assert outer[0] is out
+    assert len(out.states) == 3
+    model(batch)
+    assert len(outer) == 2
+
+
+def test_words_follow_the_spaces(model: Classifier) -> None:
+    text = "the big-old  Mannschaft, today!"
+    example = Example(text, "food", "en")
+    batch = model.batch([example, Example("snow", "food", "en")], words=True)
+    assert batch.words is not None
+    numbers: Tensor = batch.words[0][batch.attention_mask[0].bool()]
+    assert numbers[0] == numbers[-1] == -1
+    assert sorted(set(numbers.tolist())) == [-1, 0, 1, 2, 3]
+    tokens = model.tokenizer.convert_ids_to_tokens(batch.input_ids[0].tolist())
+    joined = {
+        word: "".join(
+            t.replace("##", "").replace("▁", "")
+            for t, n in zip(tokens, batch.words[0], strict=True)
+            if n == word
+        )
+        for word in range(4)
+    }
+    unknown = {model.tokenizer.unk_token}
+    for number, word in enumerate(text.split()):
+        assert joined[number].lower() == word.lower() or unknown & set(tokens)
+    pair = model.batch([Example("rain falls", "food", "en", pair="snow")], words=True)
+    assert pair.words is not None
+    assert set(pair.words[0].tolist()) == {-1, 0, 1, 2}
