@@ -67,8 +67,10 @@ class Classifier(nn.Module):
     @property
     def room(self) -> int:
         """Tokens that a text may have at most: the position table less the soft prompts."""
-        prompt: Any = self.slots["prompt"] if "prompt" in self.slots else None
-        return longest(self.hf) - (prompt.length if prompt else 0)
+        if "prompt" not in self.slots:
+            return longest(self.hf)
+        prompt: Any = self.slots["prompt"]
+        return longest(self.hf) - int(prompt.length)
 
     def batch(self, examples: Sequence[Example], words: bool = False) -> Batch:
         """Examples as tensors on this model's device."""

@@ -20,8 +20,9 @@ def translated_train(
     """The source examples in other languages, each with its source text and, where it was recorded,
     its round trip.
 
-    ``TASK/mt/en-xx.train.tsv`` holds translations, ``xx-en.train.tsv`` translations back; a
-    sentence that was not translated is left out. No languages: all that there are.
+    ``TASK/mt/en-xx.train.tsv`` holds translations (columns id, text, and pair for tasks of pairs),
+    ``xx-en.train.tsv`` translations back; an example that was not translated is left out. No
+    languages: all that there are.
     """
     folder = context.data / context.task / "mt"
     ends = f"{context.source}-", ".train.tsv"
@@ -35,17 +36,20 @@ def translated_train(
     out = []
     for language in chosen:
         back_file = folder / f"{language}-{context.source}.train.tsv"
-        back = {r["id"]: r["text"] for r in read_rows(back_file)} if back_file.is_file() else {}
+        back = {r["id"]: _texts(r) for r in read_rows(back_file)} if back_file.is_file() else {}
         for row in read_rows(folder / f"{ends[0]}{language}{ends[1]}"):
             if original := by_id.get(row["id"]):
-                round_trip = (back[row["id"]],) if row["id"] in back else ()
+                translated = original.with_texts(_texts(row))
                 out.append(
                     replace(
-                        original,
-                        text=row["text"],
+                        translated,
                         language=language,
                         source=original.texts(),
-                        round_trip=round_trip,
+                        round_trip=back.get(row["id"], ()),
                     )
                 )
     return out
+
+
+def _texts(row: dict[str, str]) -> tuple[str, ...]:
+    return (row["text"], row["pair"]) if "pair" in row else (row["text"],)
