@@ -9,6 +9,7 @@ from safetensors.torch import load_file
 from transformers import Trainer
 
 from training import config, model, trainer
+from training.report import curves
 from xlt_serve.errors import DataError, UsageError
 
 
@@ -27,8 +28,34 @@ def test_it_learns_and_selects_on_source_dev(checkpoint: Path) -> None:
     assert metrics["dev_score"] == best
 
 
-def test_only_safetensors_and_json_are_left(checkpoint: Path) -> None:
-    assert {file.suffix for file in checkpoint.iterdir()} <= {".safetensors", ".json", ".jinja"}
+def test_what_is_left_is_no_pickle(checkpoint: Path) -> None:
+    kinds = {file.suffix for file in checkpoint.iterdir() if file.is_file()}
+    assert kinds <= {".safetensors", ".json", ".jinja", ".png"}
+
+
+def test_a_run_leaves_a_picture_and_logs(checkpoint: Path) -> None:
+    assert (checkpoint / "curves.png").read_bytes().startswith(b"\x89PNG")
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(checkpoint / "logs"))
+    events.Reload()
+    assert "train/term/cross_entropy" in events.Tags()["scalars"]
+    assert "eval/accuracy" in events.Tags()["scalars"]
+
+
+def test_curves_put_stages_one_after_the_other() -> None:
+    log = [
+        {"stage": 0, "epoch": 1.0, "term/a": 3.0},
+        {"stage": 0, "epoch": 2.0, "term/a": 2.0, "eval_accuracy": 0.5},
+        {"stage": 1, "epoch": 1.0, "term/b": 1.0, "figure/ratio": 0.2},
+    ]
+    assert curves(log) == {
+        "a": [(1.0, 3.0), (2.0, 2.0)],
+        "dev accuracy": [(2.0, 0.5)],
+        "b": [(3.0, 1.0)],
+        "ratio": [(3.0, 0.2)],
+    }
 
 
 def test_the_same_seed_gives_the_same_weights(

@@ -37,6 +37,7 @@ from training.data.files import read_rows
 from training.data.tasks import to_examples
 from training.method import Context, Method, Objective, compose
 from training.network import Classifier, Output
+from training.report import draw, loggers
 from training.types import Batch, Example, Loss
 from xlt_serve.calibrate import negative_log_likelihood, softmax
 from xlt_serve.errors import DataError, UsageError
@@ -87,6 +88,7 @@ def train(config: Config, out: Path) -> dict[str, Any]:
             scores=metrics["languages"],
         )
         models.save(out, model, description)
+        draw(log, out / "curves.png")
         (out / "metrics.json").write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
         shutil.rmtree(out / RESUME, ignore_errors=True)
     return metrics
@@ -124,7 +126,7 @@ def run_stage(
         train_dataset=train_set,
         eval_dataset=dev_set,
         compute_metrics=dev_score,
-        callbacks=[_Report()],
+        callbacks=[_Report(), *loggers(folder.parent / "logs")],
     )
     trainer.remove_callback(PrinterCallback)
     # Trainer seeds again from here on; a resume restores the generators of its checkpoint.

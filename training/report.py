@@ -1,0 +1,57 @@
+"""What a run leaves for people: a picture of its curves, and logs for TensorBoard or MLflow."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from pathlib import Path
+from typing import Any
+
+from transformers import TrainerCallback
+
+
+def loggers(folder: Path) -> list[TrainerCallback]:
+    """A logger for each of the two packages that is installed; both write into ``folder`` alone,
+    unless MLFLOW_TRACKING_URI says otherwise."""
+    out: list[TrainerCallback] = []
+    if importlib.util.find_spec("tensorboard"):
+        from torch.utils.tensorboard import SummaryWriter
+        from transformers.integrations import TensorBoardCallback
+
+        out.append(TensorBoardCallback(SummaryWriter(str(folder))))
+    if importlib.util.find_spec("mlflow"):
+        from transformers.integrations import MLflowCallback
+
+        os.environ.setdefault("MLFLOW_TRACKING_URI", (folder / "mlruns").absolute().as_uri())
+        out.append(MLflowCallback())
+    return out
+
+
+def curves(log: list[dict[str, Any]]) -> dict[str, list[tuple[float, float]]]:
+    """Name → (epoch, value) points, stages one after the other."""
+    out: dict[str, list[tuple[float, float]]] = {}
+    offset, last, stage = 0.0, 0.0, 0
+    for entry in log:
+        if entry["stage"] != stage:
+            offset, stage = last, entry["stage"]
+        last = offset + entry["epoch"]
+        for key, value in entry.items():
+            if key.startswith(("term/", "figure/")) or key == "eval_accuracy":
+                name = "dev accuracy" if key == "eval_accuracy" else key.partition("/")[2]
+                out.setdefault(name, []).append((last, value))
+    return out
+
+
+def draw(log: list[dict[str, Any]], file: Path) -> None:
+    """The loss terms by name on the left, the accuracy on dev on the right."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, 3.5), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    for name, points in curves(log).items():
+        axes = right if name == "dev accuracy" else left
+        axes.plot(*zip(*points, strict=True), marker=".", label=name)
+    left.set(xlabel="epoch", title="loss terms")
+    left.legend(fontsize="small")
+    right.set(xlabel="epoch", title="accuracy on dev", ylim=(0, 1))
+    figure.savefig(file, dpi=110)
