@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from training.method import Method, Objective, compose
-from training.trainer import check_terms
+from training.learner import check_terms
 from training.types import Batch, Loss
 from xlt_serve.errors import UsageError
 

@@ -25,6 +25,7 @@ class TaskConfig:
     name: str
     data: str = ""  # folder of the task's files, "hub" for the Hugging Face hub
     source: str = "en"  # language of the training labels
+    supervised: list[str] = field(default_factory=list)  # more languages whose labels are used
     train: str = ""  # files of one's own: CSV, TSV, JSONL or Parquet
     dev: str = ""
     text: str = "text"  # their columns

@@ -11,6 +11,7 @@ import torch
 from tqdm import tqdm
 
 from training.data import languages, load_split
+from training.methods.xmixup import XMixup
 from training.network import Classifier
 from training.types import Example
 from xlt_serve.batching import plan
@@ -41,6 +42,26 @@ def logits(model: Classifier, examples: Sequence[Example], budget: int = 8192) -
         out[rows] = model(batch).logits.float().cpu().numpy()
     model.train(was_training)
     return out
+
+
+@torch.inference_mode()
+def paired_probabilities(
+    method: XMixup,
+    model: Classifier,
+    examples: Sequence[Example],
+    sources: Sequence[Example],
+    size: int = 64,
+) -> np.ndarray:
+    """X-Mixup's prediction: the mean of both streams' probabilities, or of the source stream and a
+    plain pass where the method was trained to predict without mixing."""
+    model.eval()
+    out = []
+    for start in range(0, len(examples), size):
+        batch = model.batch(examples[start : start + size])
+        mixed = method.mixed(model, batch, list(sources[start : start + size]))
+        target = mixed.target.logits if method.mixup_inference else model(batch).logits
+        out.append((target.softmax(-1) + mixed.source.logits.softmax(-1)).cpu().numpy() / 2)
+    return np.concatenate(out)
 
 
 def torch_predictor(model: Classifier) -> Predict:

@@ -11,19 +11,13 @@ import json
 import os
 import shutil
 import sys
-from collections import defaultdict
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from safetensors.torch import load_file, save_file
 from transformers import (
-    EvalPrediction,
     PrinterCallback,
-    Trainer,
-    TrainerCallback,
     TrainingArguments,
     set_seed,
 )
@@ -35,11 +29,11 @@ from training.config import Config, Stage, TrainConfig
 from training.data import languages, load_split
 from training.data.files import read_rows
 from training.data.tasks import to_examples
-from training.method import Context, Method, Objective, compose
-from training.network import Classifier, Output
+from training.learner import Batches, Learner, ObjectiveTrainer, Report, dev_score, tensors
+from training.method import Context, Method, compose
+from training.network import Classifier
 from training.report import draw, loggers
-from training.types import Batch, Example, Loss
-from xlt_serve.calibrate import negative_log_likelihood, softmax
+from training.types import Example
 from xlt_serve.errors import DataError, UsageError
 
 RUN = "run.json"
@@ -126,7 +120,7 @@ def run_stage(
         train_dataset=train_set,
         eval_dataset=dev_set,
         compute_metrics=dev_score,
-        callbacks=[_Report(), *loggers(folder.parent / "logs")],
+        callbacks=[Report(), *loggers(folder.parent / "logs")],
     )
     trainer.remove_callback(PrinterCallback)
     # Trainer seeds again from here on; a resume restores the generators of its checkpoint.
@@ -139,137 +133,6 @@ def is_first_process() -> bool:
     return int(os.environ.get("RANK", "0")) == 0
 
 
-def tensors(batch: Batch) -> dict[str, Any]:
-    """A batch as the dict that Trainer hands around."""
-    return {
-        f.name: v for f in dataclasses.fields(batch) if (v := getattr(batch, f.name)) is not None
-    }
-
-
-class Batches(Sequence[Batch]):
-    """The training examples in order, batch by batch, made when they are asked for."""
-
-    def __init__(self, model: Classifier, examples: list[Example], size: int) -> None:
-        self.model, self.examples, self.size = model, examples, size
-
-    def __len__(self) -> int:
-        return -(-len(self.examples) // self.size)
-
-    def __getitem__(self, number: int) -> Batch:  # type: ignore[override]
-        if not 0 <= number < len(self):
-            raise IndexError(number)
-        return self.model.batch(self.examples[number * self.size : (number + 1) * self.size])
-
-
-class Learner(torch.nn.Module):
-    """Model and objective in one module, so that all of a step runs inside one forward.
-
-    With several GPUs the forward of the wrapped module is what synchronises gradients; an
-    objective that called parts of the model behind its back would train them apart.
-    """
-
-    def __init__(self, model: Classifier, objective: Objective) -> None:
-        super().__init__()
-        self.model = model
-        self.objective = objective
-
-    def forward(self, **given: Any) -> Loss | Output:
-        batch = Batch(**given)
-        if self.training:
-            return self.objective(self.model, batch)
-        output: Output = self.model(batch)
-        return output
-
-
-class ObjectiveTrainer(Trainer):
-    """Trainer over a Learner; logs the mean of every term by its name."""
-
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(**settings)
-        self.loss_is_scaled_for_ga = False  # ours is the mean over the batch
-        self._terms: dict[str, list[torch.Tensor]] = defaultdict(list)
-
-    def compute_loss(
-        self,
-        model: torch.nn.Module,
-        inputs: dict[str, Any],
-        return_outputs: bool = False,
-        num_items_in_batch: Any = None,
-    ) -> Any:
-        self.accelerator.unwrap_model(model).model.step = self.state.global_step
-        out = model(**inputs)
-        if return_outputs:  # evaluation
-            loss = torch.nn.functional.cross_entropy(out.logits, inputs["labels"])
-            return loss, {"loss": loss, "logits": out.logits}
-        if self.state.global_step == 0 and not self._terms:
-            check_terms(out)
-        for name, value in out.terms.items():
-            self._terms[name].append(value.detach())
-        for name, figure in out.figures.items():
-            self._terms[f"figure/{name}"].append(torch.tensor(figure))
-        return out.total
-
-    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        if "loss" in logs:
-            for name, values in self._terms.items():
-                key = name if name.startswith("figure/") else f"term/{name}"
-                logs[key] = float(torch.stack(values).mean())
-            self._terms.clear()
-        super().log(logs, start_time)
-
-    def create_optimizer(self, *args: Any, **settings: Any) -> torch.optim.Optimizer:
-        """Adam with weight decay on matrices; a parameter may ask for a multiple of the rate."""
-        if self.optimizer is None:
-            groups: dict[tuple[float, float], list[torch.nn.Parameter]] = defaultdict(list)
-            for parameter in self.model.parameters():
-                if parameter.requires_grad:
-                    decay = self.args.weight_decay if parameter.ndim >= 2 else 0.0
-                    groups[decay, getattr(parameter, "rate", 1.0)].append(parameter)
-            self.optimizer = torch.optim.AdamW(
-                [
-                    {"params": chosen, "weight_decay": decay, "lr": rate * self.args.learning_rate}
-                    for (decay, rate), chosen in groups.items()
-                ]
-            )
-        return self.optimizer
-
-
-class _Report(TrainerCallback):
-    """A line for each epoch: the loss, its terms by name, the score on dev."""
-
-    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
-        if not state.is_world_process_zero or not logs:
-            return
-        if "loss" in logs:
-            shown = ("term/", "figure/")
-            terms = [
-                f"{k.partition('/')[2]} {v:.4f}" for k, v in logs.items() if k.startswith(shown)
-            ]
-            said = " ".join([f"loss {logs['loss']:.4f}", *terms])
-        elif "eval_score" in logs:
-            said = f"dev accuracy {logs['eval_accuracy']:.3f} nll {logs['eval_nll']:.3f}"
-        else:
-            return
-        print(f"epoch {logs['epoch']:.2f} step {state.global_step}: {said}", file=sys.stderr)
-
-
-def check_terms(loss: Loss) -> None:
-    """A term that can't be learnt from would be a silent mistake in the config or the method."""
-    for name, value in loss.terms.items():
-        if not value.requires_grad:
-            raise UsageError(
-                name, "is a loss term without a gradient", "take its method out of the config"
-            )
-
-
-def dev_score(prediction: EvalPrediction) -> dict[str, float]:
-    """Accuracy, with the likelihood to decide between equals (dev sets are small)."""
-    values, truth = np.asarray(prediction.predictions), np.asarray(prediction.label_ids)
-    accuracy = float((values.argmax(axis=1) == truth).mean())
-    likelihood = negative_log_likelihood(softmax(values), truth)
-    return {"accuracy": accuracy, "nll": likelihood, "score": accuracy - 1e-4 * likelihood}
-
-
 def source_examples(config: Config) -> tuple[list[Example], list[Example]]:
     """Train and dev examples that selection may look at."""
     task = config.task
@@ -279,7 +142,11 @@ def source_examples(config: Config) -> tuple[list[Example], list[Example]]:
             to_examples(read_rows(Path(file)), columns, task.source, file)
             for file in (task.train, task.dev)
         )
-    train_set = load_split(task.name, task.data, "train", task.source)
+    train_set = [
+        example
+        for language in (task.source, *task.supervised)
+        for example in load_split(task.name, task.data, "train", language)
+    ]
     chosen = [task.source]
     if config.select == "all-dev":
         chosen = languages(task.name, task.data, "dev")
