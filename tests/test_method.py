@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import pytest
 import torch
 
-from training.method import Method, Objective, compose
 from training.learner import check_terms
+from training.method import Method, Objective, compose
 from training.types import Batch, Loss
 from xlt_serve.errors import UsageError
 

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -165,3 +168,32 @@ def test_wrong_encoders(config_file: Path, tmp_path: Path, encoders: dict[str, P
 def test_a_folder_without_description_is_not_a_checkpoint(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="is not a finished checkpoint"):
         model.load(tmp_path)
+
+
+def test_bfloat16_trains(config_file: Path, tmp_path: Path) -> None:
+    metrics = trainer.train(
+        config.load(config_file, ["train.precision=bf16", "train.max_steps=3"]), tmp_path / "run"
+    )
+    assert weights(tmp_path / "run")["classifier.dense.weight"].dtype == torch.float32
+    assert metrics["dev_score"] > 0
+    if not torch.cuda.is_available():
+        with pytest.raises(UsageError, match="needs a GPU"):
+            trainer.train(config.load(config_file, ["train.precision=fp16"]), tmp_path / "half")
+
+
+@pytest.mark.slow
+def test_two_processes_train_as_one(config_file: Path, tmp_path: Path) -> None:
+    """torchrun on CPU: two halves of a batch have the gradient of the whole, to dropout."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+    command += ["-m", "xlt_serve.cli", "train", str(config_file), "train.batch_size=15"]
+    done = subprocess.run(
+        [*command, "train.epochs=4", "--out", str(tmp_path / "two")],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stderr
+    metrics = json.loads((tmp_path / "two" / "metrics.json").read_text())
+    assert max(entry["step"] for entry in metrics["log"]) == 4 * 8  # 240 examples / (2 × 15)
+    assert done.stdout.count("checkpoint:") == 1
+    assert not (tmp_path / "two" / "resume").exists()

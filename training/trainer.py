@@ -66,10 +66,11 @@ def train(config: Config, out: Path) -> dict[str, Any]:
             continue
         history = run_stage(config, stage, number, model, source_set, dev_set, out / RESUME)
         log += history
-        finished.with_suffix(".json").write_text(json.dumps(history))
-        state = {name: value.contiguous() for name, value in model.state_dict().items()}
-        save_file(state, finished.with_suffix(".part"))
-        finished.with_suffix(".part").rename(finished)
+        if is_first_process():
+            finished.with_suffix(".json").write_text(json.dumps(history))
+            state = {name: value.contiguous() for name, value in model.state_dict().items()}
+            save_file(state, finished.with_suffix(".part"))
+            finished.with_suffix(".part").rename(finished)
     metrics = _metrics(config, log, model)
     if is_first_process():
         description = models.Description(
@@ -125,7 +126,9 @@ def run_stage(
     trainer.remove_callback(PrinterCallback)
     # Trainer seeds again from here on; a resume restores the generators of its checkpoint.
     trainer.train(resume_from_checkpoint=_resumable(folder / f"stage-{number}"))
-    shutil.rmtree(folder / f"stage-{number}", ignore_errors=True)
+    trainer.accelerator.wait_for_everyone()  # others may still be reading the best state
+    if is_first_process():
+        shutil.rmtree(folder / f"stage-{number}", ignore_errors=True)
     return [entry | {"stage": number} for entry in trainer.state.log_history]
 
 
@@ -161,6 +164,8 @@ def source_examples(config: Config) -> tuple[list[Example], list[Example]]:
 
 
 def _arguments(config: Config, train: TrainConfig, folder: Path) -> TrainingArguments:
+    if train.precision == "fp16" and not torch.cuda.is_available():
+        raise UsageError("train.precision = 'fp16'", "needs a GPU", "use 'bf16' or 'fp32' here")
     return TrainingArguments(
         output_dir=str(folder),
         per_device_train_batch_size=train.batch_size,
@@ -187,6 +192,10 @@ def _arguments(config: Config, train: TrainConfig, folder: Path) -> TrainingArgu
         label_names=["labels"],
         disable_tqdm=not sys.stderr.isatty(),
         dataloader_pin_memory=torch.cuda.is_available(),
+        use_cpu=not torch.cuda.is_available(),
+        ddp_backend="gloo"
+        if not torch.cuda.is_available() and "WORLD_SIZE" in os.environ
+        else None,
     )
 
 

@@ -46,6 +46,8 @@ def _train(options: argparse.Namespace) -> None:
     training = _training("config", "trainer")
     config = training["config"].load(options.config, options.override)
     metrics = training["trainer"].train(config, options.out)
+    if not training["trainer"].is_first_process():
+        return
     print(f"checkpoint: {options.out}")
     print(f"dev score ({metrics['selected_by']}): {metrics['dev_score']:.4f}")
     for language, score in metrics["languages"].items():
