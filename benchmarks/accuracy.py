@@ -176,6 +176,7 @@ def compare(
         "target": [lg for lg in items if lg != "en"],
         "distant": [lg for lg in items if lg in DISTANT],
     }
+    groups = {group: members for group, members in groups.items() if members}
     draws: dict[str, dict[str, np.ndarray]] = {}
     scores: dict[str, dict[str, list[float]]] = {}
     for name, seeds in runs.items():

@@ -10,8 +10,11 @@ import pytest
 import torch
 from onnx import numpy_helper
 
-from training import evaluate, export, graph, model, quantize
+from training import evaluate, export, graph, model, parity, quantize, weights
 from training.data import load_split
+from training.methods.noise import Noise
+from training.methods.soft_prompt import SoftPrompt
+from training.methods.xmixup import XMixup
 from xlt_serve import bundle as bundles
 from xlt_serve import load
 from xlt_serve.errors import DataError, ExportRefused, UsageError
@@ -27,7 +30,7 @@ def test_graph_and_torch_agree_on_every_shape(
     """XLM-R and BERT, from one token to 512, rows padded to different degrees."""
     network, _ = model.load(request.getfixturevalue(kind))
     tokenizer = network.tokenizer
-    graph.save(graph.trace(network), tmp_path / "plain.onnx")
+    weights.save({"plain": graph.plain(network)}, tmp_path)
     session = Session(tmp_path / "plain.onnx")
     generator = torch.Generator().manual_seed(1)
     for rows, width in SHAPES:
@@ -45,9 +48,70 @@ def test_graph_and_torch_agree_on_every_shape(
         np.testing.assert_allclose(given, expected, atol=1e-5)
 
 
+@pytest.mark.parametrize(("family", "precision"), [("bert", "fp32"), ("xlm-roberta", "int8")])
+def test_three_graphs_share_one_weights_file(
+    family: str, precision: str, encoders: dict[str, Path], tmp_path: Path
+) -> None:
+    torch.manual_seed(0)
+    network = model.build(str(encoders[family]), ["a", "b", "c"], 64)
+    network.eval()
+    XMixup().attach(network)
+    made = {
+        "plain": graph.plain(network),
+        "perturbed": graph.perturbed(network, "embeddings"),
+        "paired": graph.paired(network, 1),
+    }
+    if precision == "int8":
+        made = {name: quantize.int8(g, smallest=64) for name, g in made.items()}
+    sizes = {}
+    for count in (1, 3):
+        folder = tmp_path / str(count)
+        folder.mkdir()
+        weights.save(dict(list(made.items())[:count]), folder)
+        sizes[count] = (folder / "weights.bin").stat().st_size
+        for name in list(made)[:count]:
+            onnx.checker.check_model(str(folder / f"{name}.onnx"), full_check=True)
+    assert sizes[3] <= 1.01 * sizes[1]
+    tolerance = 1e-5 if precision == "fp32" else 0.2
+    folder = tmp_path / "3"
+    found = [
+        parity.plain(network, folder / "plain.onnx"),
+        parity.perturbed(network, folder / "perturbed.onnx", "embeddings"),
+        parity.paired(network, folder / "paired.onnx", XMixup()),
+    ]
+    assert all(value <= tolerance for each in found for value in each.values())
+
+
+def test_noise_at_the_encoders_output_and_with_prompts(
+    encoders: dict[str, Path], tmp_path: Path
+) -> None:
+    torch.manual_seed(0)
+    network = model.build(str(encoders["xlm-roberta"]), ["a", "b", "c"], 64)
+    network.eval()
+    weights.save({"perturbed": graph.perturbed(network, "encoder")}, tmp_path)
+    found = parity.perturbed(network, tmp_path / "perturbed.onnx", "encoder")
+    assert max(found.values()) <= 1e-5
+    SoftPrompt(length=5).attach(network)
+    weights.save({"perturbed": graph.perturbed(network, "embeddings")}, tmp_path)
+    found = parity.perturbed(network, tmp_path / "perturbed.onnx", "embeddings")
+    assert max(found.values()) <= 1e-5
+
+
+def test_graphs_follow_the_methods() -> None:
+    assert export.chosen_graphs([], []) == ["plain"]
+    assert export.chosen_graphs([], [Noise()]) == ["plain", "perturbed"]
+    assert export.chosen_graphs([], [XMixup()]) == ["plain", "paired"]
+    assert export.chosen_graphs(["perturbed"], []) == ["plain", "perturbed"]
+    assert export.noise_place([Noise(at="encoder")]) == "encoder"
+    with pytest.raises(UsageError, match="needs a model trained with xmixup"):
+        export.chosen_graphs(["paired"], [])
+    with pytest.raises(UsageError, match="known are plain, perturbed, paired"):
+        export.chosen_graphs(["fast"], [])
+
+
 def test_the_manifest_records_what_was_checked(bundle: Path, toy_data: Path) -> None:
     manifest = bundles.load(bundle).manifest
-    assert max(manifest.checks["shapes"].values()) <= export.TOLERANCE
+    assert max(manifest.checks["shapes"]["plain"].values()) <= export.TOLERANCE
     assert {row["agreement"] for row in manifest.checks["languages"].values()} == {1.0}
     assert manifest.calibration["plain"]["temperature"] > 0
     examples = load_split("sib200", toy_data, "dev", "de")
@@ -144,7 +208,7 @@ def test_a_broken_quantisation_does_not_pass_the_gate(
 def test_a_graph_that_differs_from_torch_is_refused(
     checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trace = graph.trace
+    trace = graph.plain
 
     def spoilt(network: object) -> onnx.ModelProto:
         made = trace(network)  # type: ignore[arg-type]
@@ -154,8 +218,8 @@ def test_a_graph_that_differs_from_torch_is_refused(
                 tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
         return made
 
-    monkeypatch.setattr(graph, "trace", spoilt)
-    with pytest.raises(ExportRefused, match="is how far the graph's logits are from torch's"):
+    monkeypatch.setattr(graph, "plain", spoilt)
+    with pytest.raises(ExportRefused, match="is how far the plain graph's logits are from torch's"):
         export.export(checkpoint, tmp_path / "out")
 
 

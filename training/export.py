@@ -12,26 +12,29 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
+import onnx
 from tqdm import tqdm
 
-from training import evaluate, quantize
-from training import graph as graphs
+from training import evaluate, parity, quantize, weights
+from training import graph as graphs_of
 from training import model as models
 from training.data import languages, load_split
+from training.method import Method
+from training.methods.adversarial import Adversarial
+from training.methods.noise import Noise
+from training.methods.xmixup import XMixup
 from training.model import Description
 from training.network import Classifier
-from training.types import Batch, Example
+from training.types import Example
 from xlt_serve import bundle as bundles
 from xlt_serve.bundle import Bundle, Graph, Manifest
 from xlt_serve.calibrate import brier_score, expected_calibration_error, fit_temperature, softmax
 from xlt_serve.errors import DataError, ExportRefused, UsageError
 from xlt_serve.pipeline import Classifier as Served
-from xlt_serve.session import Session
 
-SHAPES = ((1, 1), (1, 2), (2, 1), (1, 16), (3, 37), (8, 128), (8, 512))
 TOLERANCE = 1e-5
 AGREEMENT = 0.99
+GRAPHS = ("plain", "perturbed", "paired")
 PACKAGES = ("xlt-serve", "torch", "transformers", "onnx", "onnxruntime", "tokenizers", "numpy")
 
 
@@ -41,33 +44,39 @@ def export(
     *,
     name: str = "",
     precision: str = "fp32",
+    graphs: Sequence[str] = (),
     data: str = "",
     notes: str = "",
     agreement: float = AGREEMENT,
 ) -> Bundle:
     """Write a bundle to ``out``, whole or not at all.
 
-    With ``data`` (the task's folder; by default that of training, if it is still there) the gate
-    also compares labels on real text per language, and the probabilities are calibrated.
+    ``graphs``: plain always; none given: perturbed too where training used noise, paired where it
+    mixed. With ``data`` (the task's folder; by default that of training, if it is still there) the
+    gate also compares labels on real text per language, and the probabilities are calibrated.
     """
     if precision not in ("fp32", "int8"):
         raise UsageError(f"precision={precision!r}", "must be fp32 or int8")
     if out.exists() and any(out.iterdir()) and not (out / bundles.MANIFEST).is_file():
         raise UsageError(out, "is not empty and holds no bundle", "give an empty or new --out")
     model, description = models.load(checkpoint)
+    methods = models.methods_of(description)
+    wanted = chosen_graphs(graphs, methods)
     data = data or str(description.config.get("task", {}).get("data", ""))
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out.parent, prefix=".export-") as scratch:
         folder = Path(scratch) / "bundle"
         folder.mkdir()
-        traced = graphs.trace(model)
+        traced = {graph: trace(graph, model, methods) for graph in wanted}
         if precision == "int8":
-            traced = quantize.int8(traced)
-        graphs.save(traced, folder / "plain.onnx")
+            traced = {graph: quantize.int8(made) for graph, made in traced.items()}
+        weights.save(traced, folder)
         model.tokenizer.save_pretrained(folder)
         model.hf.config.save_pretrained(folder)
-        checks: dict[str, Any] = {"shapes": _check_shapes(model, folder / "plain.onnx", precision)}
-        manifest = _manifest(name or out.name, model, description, precision, notes)
+        checks: dict[str, Any] = {
+            "shapes": {g: check_shapes(g, model, methods, folder, precision) for g in wanted}
+        }
+        manifest = _manifest(name or out.name, model, description, traced, precision, notes)
         draft = Served(bundles.save(folder, manifest))
         if has_data(description, data):
             checks["languages"] = _check_languages(model, draft, description, data, agreement)
@@ -88,6 +97,58 @@ def export(
     return bundles.load(out)
 
 
+def chosen_graphs(asked: Sequence[str], methods: Sequence[Method]) -> list[str]:
+    """Which graphs to make, in the order of GRAPHS."""
+    if unknown := sorted(set(asked) - set(GRAPHS)):
+        raise UsageError(f"graphs {', '.join(unknown)}", f"known are {', '.join(GRAPHS)}")
+    mixes = any(isinstance(method, XMixup) for method in methods)
+    if "paired" in asked and not mixes:
+        raise UsageError("graph paired", "needs a model trained with xmixup", "leave it out")
+    if asked:
+        return [graph for graph in GRAPHS if graph in asked or graph == "plain"]
+    noisy = any(isinstance(method, Noise | Adversarial) for method in methods)
+    return ["plain", *(["perturbed"] if noisy else []), *(["paired"] if mixes else [])]
+
+
+def noise_place(methods: Sequence[Method]) -> str:
+    """Where noise goes at prediction: where training added it, else on the embeddings."""
+    return next((m.at for m in methods if isinstance(m, Noise | Adversarial)), "embeddings")
+
+
+def trace(graph: str, model: Classifier, methods: Sequence[Method]) -> onnx.ModelProto:
+    if graph == "perturbed":
+        return graphs_of.perturbed(model, noise_place(methods))
+    if graph == "paired":
+        return graphs_of.paired(model, _mixup(methods).layer)
+    return graphs_of.plain(model)
+
+
+def check_shapes(
+    graph: str, model: Classifier, methods: Sequence[Method], folder: Path, precision: str
+) -> parity.Differences:
+    """Differences to torch by shape. Only fp32 has to meet the tolerance here; int8 is judged on
+    real text."""
+    file = folder / f"{graph}.onnx"
+    if graph == "perturbed":
+        found = parity.perturbed(model, file, noise_place(methods))
+    elif graph == "paired":
+        found = parity.paired(model, file, _mixup(methods))
+    else:
+        found = parity.plain(model, file)
+    worst = max(found, key=lambda shape: found[shape])
+    if precision == "fp32" and not found[worst] <= TOLERANCE:
+        raise ExportRefused(
+            f"{found[worst]:.2e}",
+            f"is how far the {graph} graph's logits are from torch's at shape {worst}, over {TOLERANCE}",
+            "report this with the encoder's config.json",
+        )
+    return found
+
+
+def _mixup(methods: Sequence[Method]) -> XMixup:
+    return next(method for method in methods if isinstance(method, XMixup))
+
+
 def has_data(description: Description, data: str) -> bool:
     if description.task == "files" or not data:
         return False
@@ -101,10 +162,19 @@ def _manifest(
     name: str,
     model: Classifier,
     description: Description,
+    traced: dict[str, onnx.ModelProto],
     precision: str,
     notes: str,
 ) -> Manifest:
-    plain = Graph("plain.onnx", graphs.input_names(model), ("logits",), precision)
+    graphs = {
+        graph: Graph(
+            file=f"{graph}.onnx",
+            inputs=tuple(node.name for node in made.graph.input),
+            outputs=tuple(node.name for node in made.graph.output),
+            precision=precision,
+        )
+        for graph, made in traced.items()
+    }
     return Manifest(
         name=name,
         version="",
@@ -118,46 +188,13 @@ def _manifest(
             for key in ("encoder", "stages", "seed", "select")
             if key in description.config
         },
-        graphs={"plain": plain},
+        graphs=graphs,
         tokenizer="tokenizer.json",
         max_length=description.max_length,
         pad_id=model.tokenizer.pad_token_id,
         notes=notes,
         packages={package: importlib.metadata.version(package) for package in PACKAGES},
     )
-
-
-@torch.inference_mode()
-def _check_shapes(model: Classifier, file: Path, precision: str) -> dict[str, float]:
-    """Largest logit difference to torch on random ids of several shapes, padded rows among them.
-
-    Only fp32 has to meet the tolerance here; int8 is judged on real text.
-    """
-    session = Session(file)
-    generator = torch.Generator().manual_seed(0)
-    pad = model.tokenizer.pad_token_id
-    out: dict[str, float] = {}
-    for rows, width in SHAPES:
-        width = min(width, model.room)
-        ids = torch.randint(4, model.hf.config.vocab_size, (rows, width), generator=generator)
-        mask = torch.ones_like(ids)
-        for row in range(rows):
-            mask[row, max(1, width - row * width // rows) :] = 0
-        ids[mask == 0] = pad
-        inputs = {"input_ids": ids, "attention_mask": mask}
-        if "token_type_ids" in session.inputs:
-            inputs["token_type_ids"] = (torch.arange(width) >= width // 2).long().repeat(rows, 1)
-        expected = model(Batch(labels=mask, **inputs)).logits.numpy()
-        given = session.run({key: value.numpy() for key, value in inputs.items()})["logits"]
-        out[f"{rows}x{width}"] = float(np.abs(given - expected).max())
-    worst = max(out, key=lambda shape: out[shape])
-    if precision == "fp32" and not out[worst] <= TOLERANCE:
-        raise ExportRefused(
-            f"{out[worst]:.2e}",
-            f"is how far the graph's logits are from torch's at shape {worst}, over {TOLERANCE}",
-            "report this with the encoder's config.json",
-        )
-    return out
 
 
 def _check_languages(

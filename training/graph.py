@@ -1,20 +1,25 @@
-"""A torch classifier as an ONNX graph."""
+"""A torch classifier as ONNX graphs: plain, perturbed (noise added), paired (two streams mixed)."""
 
 from __future__ import annotations
 
 import logging
 import warnings
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 import onnx
 import torch
 from torch import Tensor, nn
 
-from training.network import Classifier
+from training.methods.xmixup import Gate, mix
+from training.network import Classifier, longest
 from training.types import Batch
 
 OPSET = 23  # has the Attention operator, which onnxruntime runs fused and TensorRT ≥ 10.14 parses
-WEIGHTS = "weights.bin"
+
+# Sizes of 0 or 1 would be taken for constants: trace with these.
+_TEXTS, _LENGTH, _DRAWS = 2, 8, 3
 
 
 class _Plain(nn.Module):
@@ -27,9 +32,65 @@ class _Plain(nn.Module):
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
     ) -> Tensor:
-        batch = Batch(input_ids, attention_mask, attention_mask, token_type_ids)
-        logits: Tensor = self.model(batch).logits
+        logits: Tensor = self.model(_batch(input_ids, attention_mask, token_type_ids)).logits
         return logits
+
+
+class _Perturbed(nn.Module):
+    """Draw n is text row[n] with noise[n] on E(x), or on the encoder's output at its first token.
+
+    Each text is embedded once, in the second case also encoded once, however many draws it has.
+    """
+
+    def __init__(self, model: Classifier, at: str) -> None:
+        super().__init__()
+        self.model, self.at = model, at
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor,
+        row: Tensor,
+        noise: Tensor,
+        token_type_ids: Tensor | None = None,
+    ) -> Tensor:
+        texts = _batch(input_ids, attention_mask, token_type_ids)
+        types = None if token_type_ids is None else token_type_ids[row]
+        draws = _batch(input_ids[row], attention_mask[row], types)
+        if self.at == "encoder":
+            last, _ = self.model.encode(texts)
+            return self.model.finish(replace(draws, shift=noise), last[row]).logits
+        embedded = self.model.embed(texts)
+        logits: Tensor = self.model(replace(draws, embeddings=embedded[row] + noise)).logits
+        return logits
+
+
+class _Paired(nn.Module):
+    """A text and its translation, mixed: both streams' logits and the ratio λ."""
+
+    def __init__(self, model: Classifier, layer: int) -> None:
+        super().__init__()
+        self.model, self.layer = model, layer
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor,
+        source_ids: Tensor,
+        source_mask: Tensor,
+        token_type_ids: Tensor | None = None,
+        source_type_ids: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        gate: Any = self.model.slots["mixup"]
+        assert isinstance(gate, Gate)
+        target = _batch(input_ids, attention_mask, token_type_ids)
+        source = _batch(source_ids, source_mask, source_type_ids)
+        out = mix(self.model, target, source, self.layer, gate)
+        return out.target.logits, out.source.logits, out.ratio
+
+
+def _batch(ids: Tensor, mask: Tensor, types: Tensor | None) -> Batch:
+    return Batch(input_ids=ids, attention_mask=mask, labels=mask, token_type_ids=types)
 
 
 def input_names(model: Classifier) -> tuple[str, ...]:
@@ -37,16 +98,75 @@ def input_names(model: Classifier) -> tuple[str, ...]:
     return (*names, "token_type_ids") if model.encoding.type_ids else names
 
 
-def trace(model: Classifier) -> onnx.ModelProto:
-    """The plain graph, any batch size and length, with its weights inside."""
-    plain = _Plain(model).eval()
-    # Sizes of 0 or 1 would be taken for constants: trace with 2 × 8.
-    ids = torch.full((2, 8), 3)
+def plain(model: Classifier) -> onnx.ModelProto:
+    """input_ids, attention_mask (, token_type_ids) [batch, length] → logits [batch, labels]."""
+    ids, mask, types = _example_text()
+    text = {0: torch.export.Dim("batch"), 1: _length(model, "length")}
+    names = input_names(model)
+    example = (ids, mask, types)[: len(names)]
+    return _export(_Plain(model), example, names, [text] * len(names), ["logits"])
+
+
+def perturbed(model: Classifier, at: str) -> onnx.ModelProto:
+    """input_ids, attention_mask [texts, length], row [draws], noise [draws, length, width] (or [draws,
+    width] at the encoder's output) → logits [draws, labels]."""
+    ids, mask, types = _example_text()
+    row = torch.tensor([0, 1, 1])
+    extra = longest(model.hf) - model.room  # soft prompts are positions too
+    width = int(model.base.config.hidden_size)
+    length, draws = _length(model, "length"), torch.export.Dim("draws")
+    text = {0: torch.export.Dim("texts"), 1: length}
+    if at == "encoder":
+        noise, noise_dims = torch.zeros(_DRAWS, width), {0: draws}
+    else:
+        noise = torch.zeros(_DRAWS, _LENGTH + extra, width)
+        noise_dims = {0: draws, 1: length + extra if extra else length}
+    example: list[Tensor] = [ids, mask, row, noise]
+    names = ["input_ids", "attention_mask", "row", "noise"]
+    dims: list[dict[int, Any]] = [text, text, {0: draws}, noise_dims]
+    if model.encoding.type_ids:
+        example, names, dims = [*example, types], [*names, "token_type_ids"], [*dims, text]
+    return _export(_Perturbed(model, at), example, names, dims, ["logits"])
+
+
+def paired(model: Classifier, layer: int) -> onnx.ModelProto:
+    """Target and source ids and masks → target_logits, source_logits [batch, labels], ratio [batch]."""
+    ids, mask, types = _example_text()
+    source = torch.full((_TEXTS, _LENGTH + 3), 3)
+    source_mask = torch.ones_like(source)
+    source_mask[0, 6:] = 0
+    batch = torch.export.Dim("batch")
+    target_dims = {0: batch, 1: _length(model, "length")}
+    source_dims = {0: batch, 1: _length(model, "source_length")}
+    example = [ids, mask, source, source_mask]
+    names = ["input_ids", "attention_mask", "source_ids", "source_mask"]
+    dims = [target_dims, target_dims, source_dims, source_dims]
+    if model.encoding.type_ids:
+        example += [types, torch.zeros_like(source)]
+        names += ["token_type_ids", "source_type_ids"]
+        dims += [target_dims, source_dims]
+    outputs = ["target_logits", "source_logits", "ratio"]
+    return _export(_Paired(model, layer), example, names, dims, outputs)
+
+
+def _example_text() -> tuple[Tensor, Tensor, Tensor]:
+    ids = torch.full((_TEXTS, _LENGTH), 3)
     mask = torch.ones_like(ids)
     mask[1, 5:] = 0
-    example = (ids, mask, torch.zeros_like(ids))[: len(input_names(model))]
-    batch = torch.export.Dim("batch")
-    length = torch.export.Dim("length", max=model.room)
+    return ids, mask, torch.zeros_like(ids)
+
+
+def _length(model: Classifier, name: str) -> Any:
+    return torch.export.Dim(name, max=model.room)
+
+
+def _export(
+    module: nn.Module,
+    example: Sequence[Tensor],
+    names: Sequence[str],
+    dims: Sequence[dict[int, Any]],
+    outputs: list[str],
+) -> onnx.ModelProto:
     # The exporter talks about its own deprecations and about packages that we don't use.
     registration = logging.getLogger("torch.onnx._internal.exporter._registration")
     level = registration.level
@@ -55,13 +175,14 @@ def trace(model: Classifier) -> onnx.ModelProto:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             program = torch.onnx.export(
-                plain,
-                example,
+                module.eval(),
+                # Missing optional inputs in the middle would shift those behind them.
+                kwargs=dict(zip(names, example, strict=True)),
                 dynamo=True,
                 opset_version=OPSET,
-                dynamic_shapes=tuple({0: batch, 1: length} for _ in example),
-                input_names=list(input_names(model)),
-                output_names=["logits"],
+                dynamic_shapes=dict(zip(names, dims, strict=True)),
+                input_names=list(names),
+                output_names=outputs,
                 verbose=False,
             )
     finally:
@@ -83,16 +204,3 @@ def without_traces(graph: onnx.ModelProto) -> onnx.ModelProto:
         del tensor.metadata_props[:]
         tensor.ClearField("doc_string")
     return graph
-
-
-def save(graph: onnx.ModelProto, file: Path) -> None:
-    """Write the graph, with all its larger tensors in ``weights.bin`` beside it."""
-    onnx.save_model(
-        graph,
-        str(file),
-        save_as_external_data=True,
-        all_tensors_to_one_file=True,
-        location=WEIGHTS,
-        size_threshold=1024,
-    )
-    (file.parent / WEIGHTS).chmod(0o644)  # onnx makes it readable by its owner alone

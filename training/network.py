@@ -103,22 +103,23 @@ class Classifier(nn.Module):
         """From the ids, or from ``batch.embeddings`` where a method has set them."""
         states = states or any(watch.states for watch in self._watching)
         attentions = attentions or any(watch.attentions for watch in self._watching)
-        with _replaced_output(self.base.embeddings, batch.embeddings):
-            out = self.base(
-                **self._inputs(batch),
-                output_hidden_states=states,
-                output_attentions=attentions,
-                return_dict=True,
-            )
-        last = out.last_hidden_state
-        if "prompt" in self.slots:
-            last = self.slots["prompt"].remove(last)
+        last, out = self.encode(batch, output_hidden_states=states, output_attentions=attentions)
         return self.finish(
             batch,
             last,
             states=tuple(out.hidden_states) if states else (),
             attentions=tuple(out.attentions) if attentions else (),
         )
+
+    def encode(self, batch: Batch, **more: bool) -> tuple[Tensor, Any]:
+        """The encoder's output [batch, length, width], and all that transformers says of it."""
+        with _replaced_output(self.base.embeddings, batch.embeddings):
+            out = self.base(**self._inputs(batch), return_dict=True, **more)
+        last: Tensor = out.last_hidden_state
+        if "prompt" in self.slots:
+            prompt: Any = self.slots["prompt"]
+            last = prompt.remove(last)
+        return last, out
 
     def finish(self, batch: Batch, last: Tensor, **more: Any) -> Output:
         """From the encoder's output to the logits; whoever watches sees the result."""

@@ -81,6 +81,7 @@ def _export(options: argparse.Namespace) -> None:
         options.out,
         name=options.name,
         precision=options.precision,
+        graphs=options.graphs,
         data=options.data,
         notes=options.notes,
         agreement=options.agreement,
@@ -295,6 +296,13 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("checkpoint", type=Path, metavar="CHECKPOINT")
     sub.add_argument("--out", type=Path, required=True, metavar="BUNDLE")
     sub.add_argument("--precision", default="fp32", choices=("fp32", "int8"))
+    sub.add_argument(
+        "--graphs",
+        type=_comma,
+        default=[],
+        metavar="plain,perturbed,paired",
+        help="default: those that the training methods call for",
+    )
     sub.add_argument("--name", default="", help="default: the name of the folder")
     sub.add_argument("--data", default="", metavar="DIR", help="default: the data of training")
     sub.add_argument(

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from transformers.masking_utils import create_bidirectional_mask
 
 from training.data.translations import translated_train
 from training.method import Context, Method, Objective
@@ -78,8 +79,14 @@ def cross_attention(
 def mix(model: Classifier, target: Batch, source: Batch, layer: int, gate: Gate) -> Mixed:
     """Both streams through the encoder; at ``layer`` (1-based) the target takes in the source."""
     streams = [model.embed(target), model.embed(source)]
-    masks = [_additive(b.attention_mask, streams[0].dtype) for b in (target, source)]
-    ratio = entropy = streams[0].new_zeros(len(streams[0]))
+    # In the form that the model's attention implementation takes.
+    masks = [
+        create_bidirectional_mask(
+            config=model.base.config, inputs_embeds=stream, attention_mask=batch.attention_mask
+        )
+        for stream, batch in zip(streams, (target, source), strict=True)
+    ]
+    ratio = entropy = streams[0].new_zeros(streams[0].shape[0])  # len() would fix it in a graph
     for number, block in enumerate(model.base.encoder.layer, 1):
         if number != layer:
             streams = [block(s, m) for s, m in zip(streams, masks, strict=True)]
@@ -95,10 +102,6 @@ def mix(model: Classifier, target: Batch, source: Batch, layer: int, gate: Gate)
         blended = block.attention.output.LayerNorm(share * cross + (1 - share) * attended[0])
         streams = [block.feed_forward_chunk(s) for s in (blended, attended[1])]
     return Mixed(model.finish(target, streams[0]), model.finish(source, streams[1]), ratio, entropy)
-
-
-def _additive(mask: Tensor, kind: torch.dtype) -> Tensor:
-    return (1 - mask[:, None, None, :].to(kind)) * torch.finfo(kind).min
 
 
 def original_share(step: int, k: float) -> float:
@@ -190,8 +193,11 @@ class XMixup(Method):
         return out
 
     def mixed(self, model: Classifier, batch: Batch, sources: list[Example]) -> Mixed:
+        return self.mix(model, batch, model.batch(sources))
+
+    def mix(self, model: Classifier, target: Batch, source: Batch) -> Mixed:
         gate: Any = model.slots["mixup"]
-        return mix(model, batch, model.batch(sources), self.layer, gate)
+        return mix(model, target, source, self.layer, gate)
 
     def objective(self, model: Classifier, batch: Batch, inner: Objective) -> Loss:
         generator = random.Random(int(torch.randint(2**62, ())))
