@@ -60,6 +60,8 @@ WORDS = {
         "neige",
     ],
 }
+SPORTS = "the goal was in our match with some team"
+FOOD = "the bread was in our soup with some cheese"
 FILLER = [
     "the",
     "a",
@@ -244,7 +246,7 @@ encoder = "{encoders["xlm-roberta"]}"
 name = "sib200"
 data = "{toy_data}"
 [train]
-epochs = 10
+epochs = 16
 learning_rate = 3e-3
 batch_size = 15
 max_length = 64

@@ -17,10 +17,13 @@ def copy(bundle: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(bundle, tmp_path / "copy"))
 
 
-def edit(folder: Path, change: Callable[[dict[str, Any]], Any]) -> None:
+def edit(folder: Path, change: Callable[[dict[str, Any]], Any], seal: bool = True) -> None:
+    """Change a manifest; sealed, its version is made to fit again."""
     file = folder / bundles.MANIFEST
     manifest = json.loads(file.read_text())
     change(manifest)
+    if seal:
+        manifest["version"] = bundles.content_version(manifest)
     file.write_text(json.dumps(manifest))
 
 
@@ -70,6 +73,11 @@ def test_a_newer_format_is_refused(copy: Path) -> None:
         (lambda m: m.update(tokenizer="/etc/passwd"), "outside the bundle"),
         (lambda m: m["files"].pop("plain.onnx"), "has no sha256"),
         (lambda m: m.update(graphs=[]), "is not complete"),
+        (lambda m: m.update(labels="abc"), "labels must be a list of strings"),
+        (lambda m: m.update(max_length="128"), "max_length must be int"),
+        (lambda m: m.update(calibration=None), "is not complete"),
+        (lambda m: m.update(calibration={"plain": {"temperature": 0}}), "must be positive"),
+        (lambda m: m.update(format=True), "no format number"),
     ],
 )
 def test_a_wrong_manifest_is_refused(
@@ -77,6 +85,23 @@ def test_a_wrong_manifest_is_refused(
 ) -> None:
     edit(copy, change)
     with pytest.raises(BundleError, match=says):
+        bundles.load(copy)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda m: m["labels"].reverse(),
+        lambda m: m.update(max_length=4096),
+        lambda m: m["calibration"]["plain"].update(temperature=9.0),
+        lambda m: m["files"].pop("weights.bin"),
+    ],
+)
+def test_an_altered_manifest_is_refused(
+    copy: Path, change: Callable[[dict[str, Any]], Any]
+) -> None:
+    edit(copy, change, seal=False)
+    with pytest.raises(BundleAltered, match="its version is not that of its content"):
         bundles.load(copy)
 
 

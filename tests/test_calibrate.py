@@ -37,8 +37,18 @@ def test_temperature_matches_a_brute_force_search() -> None:
     generator = np.random.default_rng(1)
     logits, labels = generator.normal(size=(50, 3)) * 3, generator.integers(3, size=50)
     grid = np.exp(np.linspace(np.log(0.05), np.log(20), 4001))
-    losses = [negative_log_likelihood(softmax(logits, t), labels) for t in grid]
+    losses = [
+        negative_log_likelihood(softmax(logits, t), labels) + 0.5 * np.log(t) ** 2 / 50
+        for t in grid
+    ]
     assert fit_temperature(logits, labels) == pytest.approx(grid[np.argmin(losses)], rel=0.01)
+
+
+def test_a_set_without_a_mistake_does_not_make_it_infinitely_sure() -> None:
+    logits = np.eye(3)[[0, 1, 2] * 10] * 4.0
+    temperature = fit_temperature(logits, [0, 1, 2] * 10)
+    assert 0.3 < temperature < 1
+    assert softmax(logits, temperature).max() < 1
 
 
 def test_calibration_error_of_known_cases() -> None:

@@ -3,12 +3,14 @@ from __future__ import annotations
 import io
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.conftest import FOOD, SPORTS
 from xlt_serve.cli import main
 
 
@@ -30,7 +32,7 @@ def test_predict_from_a_file(
     capsys: pytest.CaptureFixture[str], bundle: Path, tmp_path: Path
 ) -> None:
     file = tmp_path / "texts.txt"
-    file.write_text("the team saw a goal\n\ncheese and bread and salt\r\n", encoding="utf-8")
+    file.write_text(f"{SPORTS}\n\n{FOOD}\r\n", encoding="utf-8")
     code, out, _ = run(capsys, "predict", "--bundle", bundle, file)
     assert code == 0
     lines = [json.loads(line) for line in out.splitlines()]
@@ -75,10 +77,31 @@ def test_eval_of_checkpoint_and_bundle_agree(
     assert json.loads(first) == json.loads(second)
 
 
+def test_eval_of_another_task_is_refused(
+    capsys: pytest.CaptureFixture[str], bundle: Path, toy_data: Path
+) -> None:
+    code, _, err = run(capsys, "eval", bundle, "--task", "xnli", "--data", toy_data)
+    assert code == 2
+    assert "the model takes single texts, the task has pairs" in err
+
+
+def test_serve_says_when_its_port_is_taken(
+    capsys: pytest.CaptureFixture[str], bundle: Path
+) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        code, _, err = run(capsys, "serve", "--bundle", bundle, "--port", taken.getsockname()[1])
+    assert code == 2
+    assert "can't be listened on" in err
+
+
 def test_train_and_export(
     capsys: pytest.CaptureFixture[str], config_file: Path, tmp_path: Path
 ) -> None:
-    code, out, err = run(capsys, "train", config_file, "train.epochs=1", "--out", tmp_path / "run")
+    code, out, err = run(
+        capsys, "train", config_file, "seed=3", "--out", tmp_path / "run", "train.epochs=1"
+    )
     assert code == 0, err
     assert "dev score (source-dev)" in out
     assert "cross_entropy" in err
@@ -107,6 +130,8 @@ def test_methods(capsys: pytest.CaptureFixture[str]) -> None:
         (["export", "none", "--out", "o"], 1, "is not a finished checkpoint"),
         (["eval", "none", "--task", "sib200", "--data", "d"], 1, "is neither a shipped bundle"),
         (["serve", "--bundle", "none"], 1, "is neither a shipped bundle"),
+        (["serve", "--port", "99999"], 2, "must be between 1 and 65535"),
+        (["predict", "--fast"], 2, "unrecognized arguments: --fast"),
     ],
 )
 def test_wrong_calls_are_one_line(
@@ -145,7 +170,7 @@ def test_a_line_that_is_no_text_does_not_sink_its_neighbours(
     capsys: pytest.CaptureFixture[str], bundle: Path, tmp_path: Path
 ) -> None:
     file = tmp_path / "mixed.txt"
-    file.write_bytes(b"the team saw a goal\nsch\xf6n\ncheese and bread\n")
+    file.write_bytes(f"{SPORTS}\nschön\n{FOOD}\n".encode("latin-1"))
     code, out, err = run(capsys, "predict", "--bundle", bundle, file)
     lines = [json.loads(line) for line in out.splitlines()]
     assert [line["label"] for line in lines] == ["sports", None, "food"]
@@ -177,7 +202,7 @@ def test_training_commands_name_the_extra_where_torch_is_missing(tmp_path: Path)
 
 def test_a_reader_that_leaves_is_no_error_message(bundle: Path, tmp_path: Path) -> None:
     file = tmp_path / "many.txt"
-    file.write_text("the team saw a goal\n" * 3000)
+    file.write_text(f"{SPORTS}\n" * 3000)
     command = f"{sys.executable} -m xlt_serve.cli predict --bundle {bundle} {file} | head -1"
     done = subprocess.run(
         ["bash", "-c", command], capture_output=True, text=True, env=dict(os.environ)

@@ -67,6 +67,17 @@ def test_values_out_of_range_and_unknown_tasks(config_file: Path) -> None:
     assert "did you mean 'sib200'?" in str(caught.value)
     with pytest.raises(ConfigError, match=r"task\.train is required where task.name is 'files'"):
         config.load(config_file, ["task.name=files"])
+    for wrong, says in (
+        ("seed=-1", "seed must be from 0"),
+        ("train.learning_rate=nan", "learning_rate must be positive"),
+        ("train.epochs=inf", "epochs must be positive"),
+        ("train.max_steps=0", "max_steps must be positive"),
+        ("stage=[]", "one or more tables"),
+        ('method=[{name=["x"]}]', r"method\[0\].name is required"),
+        ('method=[{name="word_swap",p=7.0}]', "p must be between 0 and 1"),
+    ):
+        with pytest.raises(ConfigError, match=says):
+            config.load(config_file, [wrong])
     with pytest.raises(ConfigError, match="goes into a value that is not a table"):
         config.load(config_file, ["encoder.deep=1"])
 

@@ -51,6 +51,9 @@ def test_all_formats_give_the_same_rows(tmp_path: Path, ending: str) -> None:
         ("a.jsonl", b"[1]\n", "is not a JSON object"),
         ("a.parquet", b"nope", "is not Parquet"),
         ("a.txt", b"", "has no known ending"),
+        ("a.tsv", b"text\ttext\na\tb\n", "names a column twice"),
+        ("a.jsonl", b'{"text": "a", "label": "b"}\n{"text": "c"}\n', "row 2: has no label"),
+        ("a.csv", b"text,label\n" + b"x,y\n" * 20000 + b"\xff,z\n", "in line 20002"),
     ],
 )
 def test_bad_files_are_one_clear_line(tmp_path: Path, name: str, content: bytes, says: str) -> None:
@@ -64,16 +67,18 @@ def test_bad_files_are_one_clear_line(tmp_path: Path, name: str, content: bytes,
 def test_missing_files_and_folders(tmp_path: Path, ending: str) -> None:
     with pytest.raises(DataError, match="is not there"):
         read_rows(tmp_path / f"none{ending}")
-    if ending != ".parquet":
-        (tmp_path / f"dir{ending}").mkdir()
-        with pytest.raises(DataError, match="is a folder"):
-            read_rows(tmp_path / f"dir{ending}")
+    (tmp_path / f"dir{ending}").mkdir()
+    with pytest.raises(DataError, match="is a folder"):
+        read_rows(tmp_path / f"dir{ending}")
 
 
 def test_a_missing_column_names_those_there_are(tmp_path: Path) -> None:
     columns = {"text": "text", "label": "topic", "pair": "", "id": ""}
     with pytest.raises(DataError, match=r"no column 'topic' \(for label\); it has: text, label"):
         to_examples(ROWS, columns, "en", "my.csv")
+    named = columns | {"label": "label"}
+    with pytest.raises(DataError, match=r"my\.csv row 2: has an empty label"):
+        to_examples([ROWS[0], ROWS[1] | {"label": " "}], named, "en", "my.csv")
     with pytest.raises(DataError, match="has no rows"):
         to_examples([], columns, "en", "my.csv")
 
@@ -124,7 +129,7 @@ def test_real_tasks_load_in_every_language(data: Path, task: str) -> None:
     known = {example.label for example in train}
     there = languages(task, data, "dev")
     assert "en" in there
-    assert len(there) >= 7
+    assert len(there) >= 7 or there == ["en"]
     for language in there:
         dev = load_split(task, data, "dev", language)
         assert {example.label for example in dev} <= known

@@ -135,7 +135,7 @@ def test_most_pairs_compose() -> None:
     pairs = list(itertools.permutations(METHODS, 2))
     composing = [pair for pair in pairs if not composition.problems(pair)]
     assert len(pairs) == 342
-    assert len(composing) >= 290
+    assert len(composing) >= 280
 
 
 @pytest.mark.parametrize(
@@ -147,6 +147,7 @@ def test_most_pairs_compose() -> None:
         ("l2_anchor", "synonyms"),
         ("l2_anchor", "isotropy", "code_switch"),
         ("l2_anchor", "ear", "adversarial"),
+        ("isotropy", "ear"),
         ("l2_anchor", "xmixup"),
         ("ewc", "translate_train"),
     ],
@@ -161,7 +162,9 @@ def test_what_composes_in_the_papers_composes_here(names: tuple[str, ...]) -> No
         (("noise", "code_switch"), "belong to other ids"),
         (("noisy_tune", "l2_anchor"), "hold on to the noise"),
         (("bitfit", "adapters"), "freezes the encoder in its own way"),
-        (("xmixup", "isotropy"), "put it last"),
+        (("xmixup", "isotropy"), "put xmixup last"),
+        (("ear", "l2_anchor"), "counted for both streams"),
+        (("adversarial", "isotropy"), "the attack would maximise it too"),
         (("noise", "noise"), "is there twice"),
         (("ear", "code_switch"), "makes the second stream"),
     ],

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.conftest import FILLER, WORDS, sentence
+from tests.conftest import FILLER, FOOD, SPORTS, WORDS, sentence
 from xlt_serve import Classifier, load
 from xlt_serve.calibrate import softmax
 from xlt_serve.errors import UsageError
@@ -28,7 +28,7 @@ def texts(count: int, seed: int) -> list[str]:
 
 
 def test_it_knows_the_toy_topics(classifier: Classifier) -> None:
-    answers = classifier.predict(["the team saw a match and a goal", "cheese and bread with salt"])
+    answers = classifier.predict([SPORTS, FOOD])
     assert [answer.label for answer in answers] == ["sports", "food"]
     assert all(sum(a.probabilities.values()) == pytest.approx(1) for a in answers)
     assert answers[0].version == classifier.bundle.manifest.version

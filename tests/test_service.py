@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 
+from tests.conftest import FOOD, SPORTS
 from xlt_serve import load
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
@@ -27,7 +28,7 @@ def client(bundle: Path) -> Iterator[TestClient]:
 
 
 def test_classify_answers_like_the_library(client: TestClient, bundle: Path) -> None:
-    texts = ["the team saw a goal", "", "cheese and bread"]
+    texts = [SPORTS, "", FOOD]
     answer = client.post("/classify", json={"texts": texts})
     assert answer.status_code == 200
     body = answer.json()
@@ -37,7 +38,7 @@ def test_classify_answers_like_the_library(client: TestClient, bundle: Path) -> 
 
 
 def test_a_single_text_is_a_list_of_one(client: TestClient) -> None:
-    body = client.post("/classify", json={"texts": "the team saw a goal"}).json()
+    body = client.post("/classify", json={"texts": SPORTS}).json()
     assert [p["label"] for p in body["predictions"]] == ["sports"]
 
 
@@ -61,6 +62,13 @@ def test_wrong_requests(client: TestClient, request_body: dict[str, Any], status
 def test_pairs_to_a_single_text_bundle_fail_item_by_item(client: TestClient) -> None:
     body = client.post("/classify", json={"pairs": [["a", "b"]]}).json()
     assert body["predictions"][0]["error"]["code"] == "shape"
+
+
+def test_an_item_of_the_wrong_type_does_not_sink_its_neighbours(client: TestClient) -> None:
+    body = client.post("/classify", json={"texts": [SPORTS, None, 5]}).json()
+    codes = [p["error"] and p["error"]["code"] for p in body["predictions"]]
+    assert codes == [None, "not_text", "not_text"]
+    assert body["predictions"][0]["label"] == "sports"
 
 
 def test_health(client: TestClient) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -43,7 +44,12 @@ def test_windows_cover_the_text_and_overlap(encoders: dict[str, Path], item: obj
     assert len(tokens.pieces) > 1
     assert all(len(piece.ids) <= 40 for piece in tokens.pieces)
     if item == LONG:
-        whole = encoder._whole.encode(LONG, add_special_tokens=False).ids
+        whole = (
+            Encoder(encoders["xlm-roberta"] / "tokenizer.json", 10_000)
+            .encode([LONG])[0]
+            .pieces[0]
+            .ids[1:-1]
+        )  # type: ignore[union-attr]
         inner = [piece.ids[1:-1] for piece in tokens.pieces]
         step = len(inner[0]) - int(len(inner[0]) * 0.25)
         for number, part in enumerate(inner):
@@ -103,3 +109,22 @@ def test_a_file_that_is_no_tokenizer_is_a_clear_error(tmp_path: Path) -> None:
     file.write_text("{}")
     with pytest.raises(BundleError, match="is not a tokenizer file"):
         Encoder(file, 10)
+
+
+def test_a_huge_pair_costs_no_more_than_its_length(encoders: dict[str, Path]) -> None:
+    """Two long sides at a tiny limit: the library's own truncation would combine all the rests."""
+    encoder = Encoder(encoders["bert"] / "tokenizer.json", 128)
+    side = "rain and snow " * 3500
+    begun = time.perf_counter()
+    for long in ("truncate", "windows"):
+        (tokens,) = encoder.encode([(side, side)], long=long, max_length=8)  # type: ignore[arg-type]
+        assert isinstance(tokens, Tokens)
+        assert all(len(piece.ids) <= 8 for piece in tokens.pieces)
+    assert time.perf_counter() - begun < 20  # it took minutes and gigabytes; seconds are noise here
+
+
+def test_a_text_of_no_token_is_empty(encoders: dict[str, Path]) -> None:
+    encoder = Encoder(encoders["bert"] / "tokenizer.json", 32)
+    (tokens,) = encoder.encode(["\u200b"])
+    assert isinstance(tokens, ItemError)
+    assert tokens.code == "empty"

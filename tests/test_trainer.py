@@ -103,6 +103,12 @@ def test_a_finished_run_is_not_repeated_and_another_config_is_refused(
         trainer.train(config.load(config_file, ["seed=5"]), checkpoint)
 
 
+def test_a_wrong_call_leaves_no_trace(config_file: Path, tmp_path: Path) -> None:
+    with pytest.raises(DataError):
+        trainer.train(config.load(config_file, ["task.data=/nowhere"]), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_folder_of_something_else_is_not_touched(config_file: Path, tmp_path: Path) -> None:
     (tmp_path / "thesis.doc").write_text("precious")
     with pytest.raises(UsageError, match="is not empty and holds no run"):
@@ -128,6 +134,19 @@ def test_accumulation_equals_one_large_batch(config_file: Path, tmp_path: Path) 
         norms += [entry["grad_norm"] for entry in metrics["log"] if "grad_norm" in entry]
     assert norms[0] == pytest.approx(norms[1], rel=1e-4)
     assert len(norms) == 2
+
+
+def test_frozen_layers_do_not_move(config_file: Path, tmp_path: Path) -> None:
+    made = config.load(config_file, ["train.freeze=1", "train.max_steps=3"])
+    trainer.train(made, tmp_path / "run")
+    before, after = weights(Path(made.encoder)), weights(tmp_path / "run")
+    moved = {
+        name
+        for name, value in after.items()
+        if name.startswith("roberta.") and not torch.equal(value, before[name])
+    }
+    assert moved
+    assert all(name.startswith("roberta.encoder.layer.1.") for name in moved)
 
 
 def test_own_files(config_file: Path, toy_data: Path, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from transformers import PreTrainedTokenizerFast
@@ -58,24 +59,28 @@ class Encoding:
         )
 
 
-def word_numbers(example: Example, encoding: object) -> list[int]:
-    """The whitespace-separated word that each token stands in, by its offsets; -1 for special ones."""
-    starts, before = [], 0
+def word_numbers(example: Example, encoding: Any) -> list[int]:
+    """The whitespace-separated word that each token stands in, by its offsets; -1 for special ones.
+
+    Space belongs to the word behind it (as in "▁word"), at the end of a text to the last word.
+    """
+    numbers, before = [], 0
     for text in example.texts():
-        numbers = []
+        words = len(text.split())
+        following, mine = words, []
         inside = False
-        for character in text:
-            if character.isspace():
-                inside = False
-            elif not inside:
-                inside, before = True, before + 1
-            numbers.append(before - 1)
-        starts.append(numbers)
+        for character in reversed(text):
+            if not character.isspace() and not inside:
+                following -= 1
+            inside = not character.isspace()
+            mine.append(before + min(following, words - 1))
+        numbers.append(mine[::-1])
+        before += words
     out = []
-    for (start, end), side in zip(encoding.offsets, encoding.sequence_ids, strict=True):  # type: ignore[attr-defined]
-        if side is None or not starts[side]:
+    for (start, end), side in zip(encoding.offsets, encoding.sequence_ids, strict=True):
+        if side is None or not numbers[side] or not example.texts()[side].strip():
             out.append(-1)
         else:
             # A piece may begin with the space before its word: its last character decides.
-            out.append(max(starts[side][max(start, end - 1)], 0))
+            out.append(numbers[side][max(start, end - 1)])
     return out

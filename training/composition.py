@@ -12,6 +12,7 @@ NORMS = {"batch_norm", "isobn"}
 ANCHORS = {"l2_anchor", "ewc"}
 ON_SOURCE_WORDS = {"synonyms", "word_swap", "ear", "code_switch"}
 TRANSLATED = {"translate_train", "xmixup"}
+PENALTIES = ANCHORS | {"isotropy", "cosine"}
 OBJECTIVES = CHANGE_IDS | CHANGE_EMBEDDINGS | {"xmixup", "isotropy", "cosine"} | ANCHORS
 
 
@@ -35,14 +36,26 @@ def problems(names: Sequence[str]) -> list[str]:
     return out
 
 
+def across_stages(stages: Sequence[Sequence[str]]) -> list[str]:
+    """Reasons why methods of different stages do not go together."""
+    found = sorted({name for names in stages for name in names if name in NORMS})
+    return [f"{' and '.join(found)}: each is the norm before the head"] if len(found) > 1 else []
+
+
 def _order(outer: str, inner: str) -> str:
     """Why ``outer`` may not stand before ``inner``."""
     if outer in CHANGE_EMBEDDINGS and inner in CHANGE_IDS:
-        return f"{outer} before {inner}: its embeddings would belong to other ids; put it after"
+        return f"{outer} before {inner}: its embeddings would belong to other ids; put {outer} after it"
+    if outer == "ear" and inner in PENALTIES:
+        return f"ear before {inner}: it would be counted for both streams; put ear after it"
+    if outer == "adversarial" and inner in PENALTIES:
+        return f"adversarial before {inner}: the attack would maximise it too; put adversarial after it"
     if outer == "noisy_tune" and inner in ANCHORS:
-        return f"noisy_tune before {inner}: the anchor would hold on to the noise; put it after"
+        return f"noisy_tune before {inner}: the anchor would hold on to the noise; put noisy_tune after it"
     if outer == "xmixup" and inner in OBJECTIVES:
-        return f"xmixup before {inner}: it runs both streams itself and would skip it; put it last"
+        return (
+            f"xmixup before {inner}: it runs both streams itself and would skip it; put xmixup last"
+        )
     if outer in CHANGE_EMBEDDINGS and inner == "xmixup":
         return f"{outer} with xmixup: its embeddings would belong to one of two streams"
     if {outer, inner} & FREEZE == {"soft_prompt"} and {outer, inner} & {"ear", "xmixup"}:
@@ -50,7 +63,9 @@ def _order(outer: str, inner: str) -> str:
     if {outer, inner} & {"soft_prompt", "adapters"} and {outer, inner} & ANCHORS:
         return f"{outer} and {inner}: an encoder that does not move needs no anchor"
     if outer in TRANSLATED and inner in ON_SOURCE_WORDS:
-        return f"{outer} before {inner}: it works on words of the source language; put it before"
+        return (
+            f"{outer} before {inner}: {inner} works on words of the source language; put it first"
+        )
     if {outer, inner} & TRANSLATED and {outer, inner} & CHANGE_IDS:
         return f"{outer} and {inner}: translated texts have no synonyms or dictionaries here"
     return ""

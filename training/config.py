@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import math
 import tomllib
 import types
 import typing
@@ -47,15 +48,22 @@ class TrainConfig:
     clip: float = 1.0
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     max_steps: int = -1
+    freeze: int = -1  # 0: the embeddings stay as they are, n: and the lowest n layers; -1: nothing
 
     def problems(self) -> list[str]:
         """What the types alone can't tell."""
         out = []
         for name in ("epochs", "learning_rate", "batch_size", "accumulate", "clip"):
-            if getattr(self, name) <= 0:
+            if not 0 < getattr(self, name) < math.inf:
                 out.append(f"{name} must be positive, was: {getattr(self, name)}")
+        if not 0 <= self.weight_decay < math.inf:
+            out.append(f"weight_decay must be zero or more, was: {self.weight_decay}")
         if self.max_length < 8:
             out.append(f"max_length must be at least 8, was: {self.max_length}")
+        if self.freeze < -1:
+            out.append(f"freeze must be -1 or a number of layers, was: {self.freeze}")
+        if self.max_steps == 0 or self.max_steps < -1:
+            out.append(f"max_steps must be positive, or -1 for all, was: {self.max_steps}")
         if not 0 <= self.warm_up < 1:
             out.append(f"warm_up is a share of all steps, in [0, 1), was: {self.warm_up}")
         return out
@@ -123,6 +131,8 @@ def _config(table: dict[str, Any], problems: list[str]) -> Config | None:
     if config is None:
         return None
     config.stages = stages
+    if not 0 <= config.seed < 2**32:
+        problems.append(f"seed must be from 0 to 2**32 - 1, was: {config.seed}")
     if config.task.name == "files":
         problems += [
             f"task.{name} is required where task.name is 'files'"
@@ -140,8 +150,9 @@ def _stages(
     entries: Any, common_train: Any, common: list[Method], problems: list[str]
 ) -> list[Stage]:
     out = []
-    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-        problems.append("stage must be tables: write [[stage]]")
+    tables = isinstance(entries, list) and all(isinstance(entry, dict) for entry in entries)
+    if not tables or not entries:
+        problems.append("stage must be one or more tables: write [[stage]]")
         return out
     for number, entry in enumerate(entries):
         prefix = f"stage[{number}]." if entry else ""
@@ -162,6 +173,9 @@ def _stages(
         if train is not None:
             problems += [f"{prefix}train.{problem}" for problem in train.problems()]
             out.append(Stage(train, methods))
+    if len(out) > 1:
+        named = [[entry["name"] for entry in stage.described()["methods"]] for stage in out]
+        problems += composition.across_stages(named)
     return out
 
 
@@ -173,11 +187,15 @@ def _methods(entries: Any, prefix: str, problems: list[str]) -> list[Method]:
     for number, entry in enumerate(entries):
         settings = dict(entry)
         name = settings.pop("name", None)
+        if not isinstance(name, str):
+            problems.append(f"{prefix}[{number}].name is required, a string")
+            continue
         if name not in METHODS:
             problems.append(_unknown(f"{prefix}[{number}].name", name, METHODS))
             continue
         method = _parse(METHODS[name], settings, f"{prefix}[{number}].", problems)
         if method is not None:
+            problems += [f"{prefix}[{number}].{problem}" for problem in method.problems()]
             out.append(method)
     return out
 

@@ -15,7 +15,7 @@ from training.methods.xmixup import XMixup
 from training.network import Classifier
 from training.types import Example
 from xlt_serve.batching import plan
-from xlt_serve.errors import DataError
+from xlt_serve.errors import DataError, UsageError
 
 Predict = Callable[[Sequence[Example]], list[str | None]]
 
@@ -106,6 +106,20 @@ def by_language(
         examples = load_split(task, data, split, language)
         out[language] = score(predict(examples), [example.label for example in examples])
     return out
+
+
+def check_task(task: str, data: str, split: str, pair: bool, labels: Sequence[str]) -> None:
+    """A model of another task would score zero without a word."""
+    there = languages(task, data, split)
+    if not there:
+        raise DataError(data, f"has no {split} files of {task}", "check the data folder")
+    examples = load_split(task, data, split, there[0])
+    if (examples[0].pair is not None) != pair:
+        kinds = ("pairs", "single texts") if pair else ("single texts", "pairs")
+        raise UsageError(task, f"the model takes {kinds[0]}, the task has {kinds[1]}")
+    if not {example.label for example in examples} & set(labels):
+        shown = ", ".join(sorted({example.label for example in examples})[:3])
+        raise UsageError(task, f"shares no label with the model ({shown} against {labels[0]}, …)")
 
 
 def summary(scores: dict[str, Score], source: str) -> dict[str, float]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -112,12 +112,20 @@ def save(folder: Path, name: str, values: dict[str, Tensor]) -> Path:
     return path
 
 
-def load(folder: Path, name: str) -> dict[str, Tensor]:
+def load(folder: Path, name: str, shapes: Mapping[str, torch.Size]) -> dict[str, Tensor]:
+    """A stored Fisher, if it is one of an encoder with parameters of these names and shapes."""
     path = folder / f"{name}.safetensors"
+    remedy = (
+        f"make it with `xlt fisher ENCODER --languages {name.replace('+', ',')} --out {folder}`"
+    )
     if not path.is_file():
-        raise DataError(
-            path,
-            "is not there",
-            f"make it with `xlt fisher ENCODER --languages {name.replace('+', ',')}`",
-        )
-    return load_file(path)
+        raise DataError(path, "is not there", remedy)
+    values = load_file(path)
+    wrong = [
+        key for key, shape in shapes.items() if key not in values or values[key].shape != shape
+    ]
+    if wrong:
+        raise DataError(path, f"is of another encoder: {wrong[0]} does not fit", remedy)
+    if not sum(float(values[key].sum()) for key in shapes) > 0:
+        raise DataError(path, "is zero everywhere", remedy)
+    return values

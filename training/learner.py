@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from transformers import EvalPrediction, Trainer, TrainerCallback
 
-from training.method import Objective
+from training.method import Method, compose
 from training.network import Classifier, Output
 from training.types import Batch, Example, Loss
 from xlt_serve.calibrate import negative_log_likelihood, softmax
@@ -48,15 +48,19 @@ class Learner(torch.nn.Module):
     objective that called parts of the model behind its back would train them apart.
     """
 
-    def __init__(self, model: Classifier, objective: Objective) -> None:
+    def __init__(self, model: Classifier, methods: Sequence[Method]) -> None:
         super().__init__()
         self.model = model
-        self.objective = objective
+        self.methods = list(methods)
+        self.objective = compose(methods)
 
     def forward(self, **given: Any) -> Loss | Output:
         batch = Batch(**given)
         if self.training:
             return self.objective(self.model, batch)
+        for method in self.methods:
+            if (predicted := method.predict(self.model, batch)) is not None:
+                return predicted
         output: Output = self.model(batch)
         return output
 

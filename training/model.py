@@ -33,7 +33,6 @@ class Description:
     source_language: str
     max_length: int
     config: dict[str, Any] = field(default_factory=dict)
-    scores: dict[str, Any] = field(default_factory=dict)
 
 
 def build(encoder: str, labels: list[str], max_length: int) -> Classifier:

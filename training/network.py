@@ -48,7 +48,7 @@ class Classifier(nn.Module):
         labels = [hf.config.id2label[number] for number in range(hf.config.num_labels)]
         self.encoding = Encoding(tokenizer, labels, max_length, reads_type_ids(hf))
         self.step = 0  # optimiser steps so far, for schedules
-        self._watching: list[_Watch] = []
+        self._states = self._attentions = False
 
     @property
     def base(self) -> PreTrainedModel:
@@ -101,8 +101,7 @@ class Classifier(nn.Module):
 
     def forward(self, batch: Batch, *, states: bool = False, attentions: bool = False) -> Output:
         """From the ids, or from ``batch.embeddings`` where a method has set them."""
-        states = states or any(watch.states for watch in self._watching)
-        attentions = attentions or any(watch.attentions for watch in self._watching)
+        states, attentions = states or self._states, attentions or self._attentions
         last, out = self.encode(batch, output_hidden_states=states, output_attentions=attentions)
         return self.finish(
             batch,
@@ -122,16 +121,13 @@ class Classifier(nn.Module):
         return last, out
 
     def finish(self, batch: Batch, last: Tensor, **more: Any) -> Output:
-        """From the encoder's output to the logits; whoever watches sees the result."""
+        """From the encoder's output to the logits."""
         read = last
         for name in self.after:
             read = self.slots[name](read, batch.attention_mask)
         if batch.shift is not None:
             read = torch.cat([read[:, :1] + batch.shift.unsqueeze(1), read[:, 1:]], dim=1)
-        out = Output(self.head(read), last, batch.attention_mask, **more)
-        for watch in self._watching:
-            watch.seen.append(out)
-        return out
+        return Output(self.head(read), last, batch.attention_mask, **more)
 
     def head(self, last: Tensor) -> Tensor:
         """Last hidden states to logits, as transformers builds it: pooler, dropout and linear for
@@ -144,15 +140,22 @@ class Classifier(nn.Module):
         return logits
 
     @contextmanager
-    def watch(self, states: bool = False, attentions: bool = False) -> Iterator[list[Output]]:
-        """The outputs of every forward within it, whoever calls: a method reads what the methods
-        inside it have computed, without a second pass."""
-        watch = _Watch([], states, attentions)
-        self._watching.append(watch)
+    def recording(self, states: bool = False, attentions: bool = False) -> Iterator[None]:
+        """Within it, every output carries its layers' states, or attention maps: whoever calls
+        forward, a method outside it finds them in the loss's outputs, without a second pass."""
+        before = self._states, self._attentions
+        self._states, self._attentions = before[0] or states, before[1] or attentions
         try:
-            yield watch.seen
+            yield
         finally:
-            self._watching.remove(watch)
+            self._states, self._attentions = before
+
+    def encoder_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
+        """The pretrained encoder's parameters by name. BERT's pooler counts as head: encoders are
+        often published without it, and then it begins at random."""
+        for name, parameter in self.base.named_parameters():
+            if not name.startswith("pooler."):
+                yield name, parameter
 
     def _inputs(self, batch: Batch) -> dict[str, Tensor]:
         inputs = batch.inputs()
@@ -166,13 +169,6 @@ class Classifier(nn.Module):
         if "token_type_ids" in inputs:
             inputs["token_type_ids"] = prompt.insert(inputs["token_type_ids"], zero)
         return inputs
-
-
-@dataclass(eq=False)
-class _Watch:
-    seen: list[Output]
-    states: bool
-    attentions: bool
 
 
 @contextmanager

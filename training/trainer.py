@@ -30,7 +30,7 @@ from training.data import languages, load_split
 from training.data.files import read_rows
 from training.data.tasks import to_examples
 from training.learner import Batches, Learner, ObjectiveTrainer, Report, dev_score, tensors
-from training.method import Context, Method, compose
+from training.method import Context
 from training.network import Classifier
 from training.report import draw, loggers
 from training.types import Example
@@ -44,34 +44,41 @@ def train(config: Config, out: Path) -> dict[str, Any]:
     """Train, or go on where a stopped run left off; a finished run is returned as it is."""
     if done := _finished(config, out):
         return done
-    out.mkdir(parents=True, exist_ok=True)
-    (out / RUN).write_text(json.dumps(config.described(), indent=2) + "\n", encoding="utf-8")
     source_set, dev_set = source_examples(config)
     labels = sorted({example.label for example in source_set})
     set_seed(config.seed)
     most = max(stage.train.max_length for stage in config.stages)
     model = models.build(config.encoder, labels, most)
     model.encoding.check(dev_set)
-    attached: set[type[Method]] = set()
+    if is_first_process():  # not before data and encoder were found: a wrong call leaves no trace
+        _write(out / RUN, config.described())
+    several = len(config.stages) > 1
+    pretrained = {n: p.detach().clone() for n, p in model.encoder_parameters()} if several else {}
+    known: set[type] = set()
     log: list[dict[str, Any]] = []
     for number, stage in enumerate(config.stages):
+        set_seed(config.seed + number)
         for method in stage.methods:
-            if type(method) not in attached:
-                attached.add(type(method))
+            if type(method) not in known:
                 method.attach(model)
         finished = out / RESUME / f"stage-{number}.safetensors"
         if finished.is_file():
             model.load_state_dict(load_file(finished))
             log += json.loads(finished.with_suffix(".json").read_text())
-            continue
-        history = run_stage(config, stage, number, model, source_set, dev_set, out / RESUME)
-        log += history
-        if is_first_process():
-            finished.with_suffix(".json").write_text(json.dumps(history))
-            state = {name: value.contiguous() for name, value in model.state_dict().items()}
-            save_file(state, finished.with_suffix(".part"))
-            finished.with_suffix(".part").rename(finished)
-    metrics = _metrics(config, log, model)
+        else:
+            task = config.task
+            context = Context(
+                task.name,
+                Path(task.data),
+                task.source,
+                config.seed,
+                pretrained=pretrained,
+                prepared=frozenset(known),
+            )
+            run = Run(config, stage, number, context, out / RESUME)
+            log += run_stage(run, model, source_set, dev_set)
+        known |= {type(method) for method in stage.methods}
+    model.encoding.max_length = min(most, model.room)
     if is_first_process():
         description = models.Description(
             task=config.task.name,
@@ -80,56 +87,83 @@ def train(config: Config, out: Path) -> dict[str, Any]:
             source_language=config.task.source,
             max_length=model.encoding.max_length,
             config=config.described(),
-            scores=metrics["languages"],
         )
         models.save(out, model, description)
         draw(log, out / "curves.png")
-        (out / "metrics.json").write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
+    metrics = _metrics(config, log, model)
+    if is_first_process():
+        _write(out / "metrics.json", metrics)
         shutil.rmtree(out / RESUME, ignore_errors=True)
     return metrics
 
 
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """One stage of a config, what its methods may know, and where its checkpoints go."""
+
+    config: Config
+    stage: Stage
+    number: int
+    context: Context
+    folder: Path
+
+
 def run_stage(
-    config: Config,
-    stage: Stage,
-    number: int,
-    model: Classifier,
-    source_set: list[Example],
-    dev_set: list[Example],
-    folder: Path,
+    run: Run, model: Classifier, source_set: list[Example], dev_set: list[Example]
 ) -> list[dict[str, Any]]:
     """Train ``model`` through one stage, or the rest of it; its best state on dev is kept.
 
     Returns the log. Everything random hangs on the seed and the stage's number.
     """
-    task = config.task
-    context = Context(task.name, Path(task.data), task.source, config.seed)
+    settings, methods = run.stage.train, run.stage.methods
     train_set = source_set
-    for method in stage.methods:
-        train_set = list(method.augment(train_set, context))
-    context = dataclasses.replace(context, steps=_steps(stage.train, len(train_set)))
+    for method in methods:
+        train_set = list(method.augment(train_set, run.context))
+    context = dataclasses.replace(run.context, steps=_steps(settings, len(train_set)))
+    checkpoints = run.folder / f"stage-{run.number}"
+    arguments = _arguments(run.config, settings, run.config.seed + run.number, checkpoints)
+    model.to(arguments.device)
     model.requires_grad_(True)
+    model.encoding.max_length = min(settings.max_length, model.room)
+    freeze_bottom(model, settings.freeze)
     model.step = 0
-    set_seed(config.seed + number)
-    batches = Batches(model, train_set, stage.train.batch_size)
-    for method in stage.methods:
+    batches = Batches(model, train_set, settings.batch_size)
+    for method in methods:
         method.prepare(model, batches, context)
     trainer = ObjectiveTrainer(
-        model=Learner(model, compose(stage.methods)),
-        args=_arguments(config, stage.train, folder / f"stage-{number}"),
+        model=Learner(model, methods),
+        args=arguments,
         data_collator=lambda examples: tensors(model.encoding.batch(examples)),
         train_dataset=train_set,
         eval_dataset=dev_set,
         compute_metrics=dev_score,
-        callbacks=[Report(), *loggers(folder.parent / "logs")],
+        callbacks=[Report(), *loggers(run.folder.parent / "logs")],
     )
     trainer.remove_callback(PrinterCallback)
     # Trainer seeds again from here on; a resume restores the generators of its checkpoint.
-    trainer.train(resume_from_checkpoint=_resumable(folder / f"stage-{number}"))
+    trainer.train(resume_from_checkpoint=_resumable(checkpoints))
     trainer.accelerator.wait_for_everyone()  # others may still be reading the best state
+    log = [entry | {"stage": run.number} for entry in trainer.state.log_history]
     if is_first_process():
-        shutil.rmtree(folder / f"stage-{number}", ignore_errors=True)
-    return [entry | {"stage": number} for entry in trainer.state.log_history]
+        finished = run.folder / f"stage-{run.number}.safetensors"
+        _write(finished.with_suffix(".json"), log)
+        state = {name: value.contiguous() for name, value in model.state_dict().items()}
+        save_file(state, finished.with_suffix(".part"))
+        finished.with_suffix(".part").rename(finished)
+        shutil.rmtree(checkpoints, ignore_errors=True)
+    return log
+
+
+def freeze_bottom(model: Classifier, layers: int) -> None:
+    """Keep the embeddings and the lowest ``layers``, -1 for none, as they were pretrained.
+
+    Fine-tuning moves the embeddings of the source language's words alone, away from those of their
+    translations; held still, they stay aligned (Wu and Dredze 2019).
+    """
+    if layers >= 0:
+        model.base.embeddings.requires_grad_(False)
+        for layer in model.base.encoder.layer[:layers]:
+            layer.requires_grad_(False)
 
 
 def is_first_process() -> bool:
@@ -163,10 +197,10 @@ def source_examples(config: Config) -> tuple[list[Example], list[Example]]:
     return train_set, dev_set
 
 
-def _arguments(config: Config, train: TrainConfig, folder: Path) -> TrainingArguments:
+def _arguments(config: Config, train: TrainConfig, seed: int, folder: Path) -> TrainingArguments:
     if train.precision == "fp16" and not torch.cuda.is_available():
         raise UsageError("train.precision = 'fp16'", "needs a GPU", "use 'bf16' or 'fp32' here")
-    return TrainingArguments(
+    arguments = TrainingArguments(
         output_dir=str(folder),
         per_device_train_batch_size=train.batch_size,
         per_device_eval_batch_size=max(train.batch_size, 64),
@@ -179,7 +213,7 @@ def _arguments(config: Config, train: TrainConfig, folder: Path) -> TrainingArgu
         max_grad_norm=train.clip,
         bf16=train.precision == "bf16",
         fp16=train.precision == "fp16",
-        seed=config.seed,
+        seed=seed,
         eval_strategy="epoch",
         save_strategy="epoch",
         save_total_limit=2,
@@ -197,6 +231,11 @@ def _arguments(config: Config, train: TrainConfig, folder: Path) -> TrainingArgu
         if not torch.cuda.is_available() and "WORLD_SIZE" in os.environ
         else None,
     )
+    if arguments.n_gpu > 1:
+        # One process on several GPUs would split a batch behind the objective's back: torchrun
+        # gives each GPU its own process.
+        arguments._n_gpu = 1
+    return arguments
 
 
 def _steps(train: TrainConfig, examples: int) -> int:
@@ -231,7 +270,10 @@ def _finished(config: Config, out: Path) -> dict[str, Any] | None:
         return None
     if not (out / RUN).is_file():
         raise UsageError(out, "is not empty and holds no run", "give an empty or new --out")
-    before = json.loads((out / RUN).read_text(encoding="utf-8"))
+    try:
+        before = json.loads((out / RUN).read_text(encoding="utf-8"))
+    except json.JSONDecodeError:
+        raise UsageError(out / RUN, "is not JSON", "remove the folder and train again") from None
     now = json.loads(json.dumps(config.described()))
     if before != now:
         changed = ", ".join(sorted(key for key in now if now[key] != before.get(key)))
@@ -249,5 +291,15 @@ def _resumable(folder: Path) -> str | None:
     while folder.is_dir() and (last := get_last_checkpoint(str(folder))):
         if (Path(last) / "trainer_state.json").is_file():
             return last
+        if not is_first_process():
+            return None
         shutil.rmtree(last)
     return None
+
+
+def _write(file: Path, value: Any) -> None:
+    """Whole or not at all: others may be reading, or the power may go."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    part = file.with_name(f".{file.name}.part")
+    part.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
+    part.replace(file)

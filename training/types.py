@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -72,8 +73,9 @@ class Batch:
 @dataclass
 class Loss:
     """``total`` is what backward runs on; ``terms`` are its parts by name, ``figures`` other numbers
-    worth logging."""
+    worth logging; ``outputs`` the model's outputs it was computed from, one for each stream."""
 
     total: Tensor
     terms: dict[str, Tensor] = field(default_factory=dict)
     figures: dict[str, float] = field(default_factory=dict)
+    outputs: list[Any] = field(default_factory=list)

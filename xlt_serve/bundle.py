@@ -118,7 +118,7 @@ def read_manifest(file: Path) -> Manifest:
         raw = json.loads(file.read_text(encoding="utf-8"))
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
         raise BundleError(file, f"is not JSON ({error})", "export the bundle again") from None
-    if not isinstance(raw, dict) or not isinstance(raw.get("format"), int):
+    if not isinstance(raw, dict) or type(raw.get("format")) is not int or raw["format"] < 1:
         raise BundleError(file, "has no format number", "export the bundle again")
     if raw["format"] > FORMAT:
         raise BundleTooNew(
@@ -126,26 +126,44 @@ def read_manifest(file: Path) -> Manifest:
             f"has format {raw['format']}, this xlt-serve knows formats up to {FORMAT}",
             "upgrade xlt-serve",
         )
-    names = {f.name for f in fields(Manifest)}
-    if unknown := sorted(set(raw) - names):
-        raise BundleError(file, f"has unknown keys {unknown}", "export the bundle again")
+    if content_version(raw) != raw.get("version"):
+        raise BundleAltered(
+            file,
+            "was altered: its version is not that of its content",
+            "export the bundle again, or restore the file",
+        )
     try:
-        raw["graphs"] = {
-            name: Graph(
-                file=graph["file"],
-                inputs=tuple(graph["inputs"]),
-                outputs=tuple(graph["outputs"]),
-                precision=graph["precision"],
-            )
-            for name, graph in raw["graphs"].items()
-        }
-        raw["labels"], raw["languages"] = tuple(raw["labels"]), tuple(raw["languages"])
-        manifest = Manifest(**raw)
-    except (KeyError, TypeError, AttributeError) as error:
+        return _manifest(raw)
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise BundleError(file, f"is not complete ({error})", "export the bundle again") from None
-    for name in (*manifest.files, manifest.tokenizer, *(g.file for g in manifest.graphs.values())):
+
+
+def _manifest(raw: dict[str, Any]) -> Manifest:
+    """A manifest from its JSON; any error means that it is none."""
+    if unknown := sorted(set(raw) - {f.name for f in fields(Manifest)}):
+        raise ValueError(f"unknown keys {unknown}")
+    graphs = {
+        name: Graph(
+            file=graph["file"],
+            inputs=tuple(graph["inputs"]),
+            outputs=tuple(graph["outputs"]),
+            precision=graph["precision"],
+        )
+        for name, graph in raw["graphs"].items()
+    }
+    for key in ("labels", "languages"):
+        if not isinstance(raw[key], list) or not all(isinstance(part, str) for part in raw[key]):
+            raise TypeError(f"{key} must be a list of strings")
+    for key, kind in (("pad_id", int), ("max_length", int), ("tokenizer", str), ("files", dict)):
+        if type(raw[key]) is not kind:
+            raise TypeError(f"{key} must be {kind.__name__}")
+    rest = {"graphs": graphs, "labels": tuple(raw["labels"]), "languages": tuple(raw["languages"])}
+    manifest = Manifest(**(raw | rest))
+    if not all(manifest.temperature(mode) > 0 for mode in manifest.calibration):
+        raise ValueError("a temperature must be positive")
+    for name in (*manifest.files, manifest.tokenizer, *(g.file for g in graphs.values())):
         if Path(name).is_absolute() or ".." in Path(name).parts:
-            raise BundleError(file, f"names {name!r}, a file outside the bundle")
+            raise ValueError(f"{name!r} is a file outside the bundle")
     return manifest
 
 

@@ -5,16 +5,18 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib
+import io
 import itertools
 import json
 import os
+import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
 from xlt_serve import bundle as bundles
-from xlt_serve.errors import DataError, DependencyError, XltError
+from xlt_serve.errors import DataError, DependencyError, UsageError, XltError
 from xlt_serve.schema import LONG_CHOICES
 
 CHUNK = 512
@@ -23,7 +25,16 @@ CHUNK = 512
 
 def main(arguments: list[str] | None = None) -> int:
     """Exit code: 0 done, 1 failed, 2 wrong call."""
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    options, rest = parser.parse_known_args(arguments)
+    if options.command == "train":  # argparse takes overrides only where they stand together
+        options.override += [word for word in rest if "=" in word and not word.startswith("-")]
+        rest = [word for word in rest if word not in options.override]
+    if rest:
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8", errors="backslashreplace")
     try:
         options.run(options)
     except XltError as error:
@@ -57,14 +68,16 @@ def _train(options: argparse.Namespace) -> None:
 def _eval(options: argparse.Namespace) -> None:
     training = _training("evaluate", "model")
     evaluate, model = training["evaluate"], training["model"]
-    place, source = options.model, "en"
+    place = options.model
     if (place / model.DESCRIPTION).is_file():
         network, description = model.load(place)
-        predict = evaluate.torch_predictor(network)
-        source = description.source_language
+        predict, source = evaluate.torch_predictor(network), description.source_language
+        pair, labels = description.pair, description.labels
     else:
         bundle = bundles.load(place)
         predict, source = evaluate.bundle_predictor(bundle.path), bundle.manifest.source_language
+        pair, labels = bundle.manifest.pair, list(bundle.manifest.labels)
+    evaluate.check_task(options.task, options.data, options.split, pair, labels)
     scores = evaluate.by_language(
         predict, options.task, options.data, options.split, options.languages, sys.stderr.isatty()
     )
@@ -133,7 +146,8 @@ def _predict(options: argparse.Namespace) -> None:
     ) as progress:
         while chunk := list(itertools.islice(items, CHUNK)):
             for prediction in classifier.predict(chunk, **settings):
-                print(json.dumps(prediction.to_dict(), ensure_ascii=False))
+                named = {"bundle": prediction.bundle, "version": prediction.version}
+                print(json.dumps(prediction.to_dict() | named, ensure_ascii=False))
             sys.stdout.flush()
             progress.update(len(chunk))
     if bad:
@@ -176,7 +190,22 @@ def _inspect(options: argparse.Namespace) -> None:
 
 
 def _serve(options: argparse.Namespace) -> None:
-    bundle = bundles.load(options.bundle)  # a wrong bundle fails here, not in a worker's log
+    from xlt_serve.pipeline import load
+
+    # What is wrong fails here, in one line, not again and again in a worker's log.
+    bundle = load(options.bundle).bundle
+    if not 1 <= options.port <= 65535:
+        raise UsageError(f"--port {options.port}", "must be between 1 and 65535")
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((options.host, options.port))
+        except OSError as error:
+            raise UsageError(
+                f"{options.host}:{options.port}",
+                f"can't be listened on ({error.strerror})",
+                "give another --port",
+            ) from None
     try:
         importlib.import_module("bentoml")
     except ImportError:

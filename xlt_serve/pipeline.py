@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,13 +44,22 @@ class Classifier:
         manifest = bundle.manifest
         if "plain" not in manifest.graphs:
             raise BundleError(bundle.path, "has no plain graph", "export it again")
+        if budget < 1:
+            raise UsageError(f"budget={budget}", "must be at least 1 token")
         self.labels = manifest.labels
         self.encoder = Encoder(bundle.file(manifest.tokenizer), manifest.max_length)
         self.session = Session(bundle.file(manifest.graphs["plain"].file), options)
+        width = self.session.widths["logits"]
+        if isinstance(width, int) and width != len(self.labels):
+            raise BundleError(
+                bundle.path,
+                f"has {len(self.labels)} labels, its graph gives {width}",
+                "export it again",
+            )
 
     def predict(
         self,
-        items: Sequence[object],
+        items: Iterable[object],
         *,
         long: Long = "truncate",
         language: str | None = None,
@@ -66,6 +75,7 @@ class Classifier:
         if isinstance(items, str):
             raise UsageError("a single text", "predict takes a list", "write predict([text])")
         check_options(long=long, max_length=max_length, abstain_below=abstain_below)
+        items = list(items)
         out: list[Prediction | None] = [None] * len(items)
         valid: list[tuple[int, Item]] = []
         for index, item in enumerate(items):

@@ -13,13 +13,16 @@ from starlette.responses import JSONResponse
 
 from xlt_serve.errors import UsageError
 from xlt_serve.pipeline import Classifier, load
+from xlt_serve.schema import Prediction
 
+# Items are of any type here: a wrong one gets its own error and does not sink its neighbours.
 Texts = Annotated[
-    list[str] | str | None,
+    list[Any] | str | None,
     Field(description="texts to classify, or one", examples=[["El partido terminó en empate."]]),
 ]
 Pairs = Annotated[
-    list[tuple[str, str]] | None, Field(description="pairs of texts, for bundles that take pairs")
+    list[Any] | None,
+    Field(description="pairs of texts, for bundles that take pairs", examples=[[["a", "b"]]]),
 ]
 Language = Annotated[
     str | None, Field(description="language of the texts, instead of detecting it")
@@ -51,16 +54,16 @@ class XltService:
         begun = time.perf_counter()
         try:
             items = _items(texts, pairs)
-            async with self.turn:
-                started = time.perf_counter()
-                predictions = await asyncio.to_thread(
-                    self.classifier.predict,
+            # Shielded: a client that leaves must not let the next run start beside this one.
+            started, predictions = await asyncio.shield(
+                self._run(
                     items,
-                    long=long,  # type: ignore[arg-type]  # checked by predict
+                    long=long,
                     language=language,
                     max_length=max_length,
                     abstain_below=abstain_below,
                 )
+            )
         except UsageError as error:
             return cast(dict[str, Any], refused(error))
         ended = time.perf_counter()
@@ -74,8 +77,13 @@ class XltService:
             },
         }
 
+    async def _run(self, items: list[Any], **options: Any) -> tuple[float, list[Prediction]]:
+        async with self.turn:
+            started = time.perf_counter()
+            return started, await asyncio.to_thread(self.classifier.predict, items, **options)
 
-def _items(texts: list[str] | str | None, pairs: list[tuple[str, str]] | None) -> list[Any]:
+
+def _items(texts: list[Any] | str | None, pairs: list[Any] | None) -> list[Any]:
     if (texts is None) == (pairs is None):
         raise UsageError(
             "neither texts nor pairs" if texts is None else "both texts and pairs",

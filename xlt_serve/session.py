@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from xlt_serve.errors import BundleError, DependencyError
+from xlt_serve.errors import BundleError, DependencyError, UsageError
 
 RUNTIMES = ("onnxruntime", "onnxruntime-gpu")
 
@@ -50,6 +50,8 @@ class Session:
 
     def __init__(self, graph: Path, options: Options | None = None) -> None:
         options = options or Options()
+        if options.threads < 0:
+            raise UsageError(f"threads={options.threads}", "must be 0 (all cores) or more")
         ort = runtime()
         settings = ort.SessionOptions()
         settings.intra_op_num_threads = options.threads or available_cores()
@@ -66,6 +68,8 @@ class Session:
             ) from None
         self.inputs = tuple(node.name for node in self._session.get_inputs())
         self.outputs = tuple(node.name for node in self._session.get_outputs())
+        # The last dimension of each output, a number where the graph fixes it.
+        self.widths = {node.name: node.shape[-1] for node in self._session.get_outputs()}
         self.provider: str = self._session.get_providers()[0]
         if self.provider != provider:
             raise DependencyError(
@@ -89,11 +93,16 @@ def pad(rows: list[list[int]], value: int) -> tuple[npt.NDArray[np.int64], npt.N
 
 
 def available_cores() -> int:
-    """Cores that this process may use (a container's share, not the machine's)."""
+    """Cores that this process may use: a container's share, not the machine's."""
     try:
-        return len(os.sched_getaffinity(0))
+        cores = len(os.sched_getaffinity(0))
     except AttributeError:  # not on Linux
         return os.cpu_count() or 1
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+    except (OSError, ValueError):
+        return cores
+    return cores if quota == "max" else max(1, min(cores, int(quota) // int(period)))
 
 
 def _provider(ort: Any, name: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tokenizers import Encoding, Tokenizer
+from tokenizers import Tokenizer
 
 from xlt_serve.errors import BundleError, ItemError
 from xlt_serve.schema import Item, Long
@@ -67,83 +67,123 @@ class Encoder:
 
     def __init__(self, file: Path, max_length: int) -> None:
         try:
-            self._whole = Tokenizer.from_file(str(file))
+            self._tokenizer = Tokenizer.from_file(str(file))
         except Exception as error:  # the library raises bare Exception on a file it can't read
             raise BundleError(
                 file, f"is not a tokenizer file ({error})", "export the bundle again"
             ) from None
-        self._whole.no_padding()
-        self._whole.no_truncation()
+        self._tokenizer.no_padding()
+        self._tokenizer.no_truncation()
         self.max_length = max_length
+        self._frames = {sides: _frame(self._tokenizer, sides) for sides in (1, 2)}
 
     def encode(
         self, items: Sequence[Item], long: Long = "truncate", max_length: int | None = None
     ) -> list[Tokens | ItemError]:
         """One result for each item, in order. Texts over the limit are cut, windowed or refused."""
         limit = min(max_length or self.max_length, self.max_length)
-        # A lone surrogate can't be tokenised; check() refuses it before it comes here.
-        whole = self._whole.encode_batch(list(items))
+        # All sides in one call, which the library spreads over the cores.
+        flat = [text for item in items for text in _sides(item)]
+        encoded = self._tokenizer.encode_batch(flat, add_special_tokens=False)
         out: list[Tokens | ItemError] = []
-        for item, encoding in zip(items, whole, strict=True):
-            count = len(encoding.ids)
-            if count <= limit:
-                out.append(Tokens([_piece(encoding)], count, truncated=False))
-            elif long == "windows":
-                out.append(self._windows(item, count, limit))
-            elif long == "error":
-                out.append(
-                    ItemError(
-                        "too_long",
-                        f"{count} tokens",
-                        f"over the limit of {limit}",
-                        'shorten it, or ask for long="truncate" or long="windows"',
-                    )
-                )
-            else:
-                out.append(Tokens([self._cut(item, limit)], count, truncated=True))
+        start = 0
+        for item in items:
+            end = start + len(_sides(item))
+            out.append(self._fit([e.ids for e in encoded[start:end]], limit, long))
+            start = end
         return out
 
-    def _cut(self, item: Item, limit: int) -> Piece:
-        """The beginning of a text; of a pair, the longer side is cut first."""
-        sides = self._bare(item)
-        room = self._room(sides, limit)
-        for side, keep in zip(sides, shares([len(side) for side in sides], room), strict=True):
-            side.truncate(keep)
-        return self._finish(sides)
+    def _fit(self, sides: list[list[int]], limit: int, long: Long) -> Tokens | ItemError:
+        frame = self._frames[len(sides)]
+        count = sum(map(len, sides)) + frame.size
+        if not any(sides):
+            return ItemError("empty", "no token", "a text needs at least one visible character")
+        if count <= limit:
+            return Tokens([frame.around(sides)], count, truncated=False)
+        room = max(limit - frame.size, len(sides))
+        if long == "windows":
+            pieces, truncated = _windows(sides, room)
+            return Tokens([frame.around(piece) for piece in pieces], count, truncated)
+        if long == "error":
+            return ItemError(
+                "too_long",
+                f"{count} tokens",
+                f"over the limit of {limit}",
+                'shorten it, or ask for long="truncate" or long="windows"',
+            )
+        kept = shares([len(side) for side in sides], room)
+        cut = [side[:keep] for side, keep in zip(sides, kept, strict=True)]
+        return Tokens([frame.around(cut)], count, truncated=True)
 
-    def _windows(self, item: Item, count: int, limit: int) -> Tokens:
-        """Overlapping windows over the longer text; the shorter side of a pair stays in each.
 
-        A shorter side that would leave less than half of the room is itself cut to half.
-        """
-        sides = self._bare(item)
-        room = self._room(sides, limit)
-        longest = max(range(len(sides)), key=lambda i: len(sides[i]))
-        truncated = False
-        if len(sides) == 2:
-            shorter = sides[1 - longest]
-            if len(shorter) > room // 2:
-                shorter.truncate(room // 2)
-                truncated = True
-            room -= len(shorter)
-        sides[longest].truncate(room, stride=int(room * OVERLAP))
-        pieces = []
-        for window in (sides[longest], *sides[longest].overflowing):
-            sides[longest] = window
-            pieces.append(self._finish(sides))
-        return Tokens(pieces, count, truncated)
+@dataclass(frozen=True, slots=True)
+class _Frame:
+    """The special tokens around the sides of an item: ``parts`` before, between and after them, each
+    a list of (id, type id); ``types`` are the sides' own type ids."""
 
-    def _bare(self, item: Item) -> list[Encoding]:
-        """The sides of an item without special tokens, each free to be cut."""
-        texts = item if isinstance(item, tuple) else (item,)
-        return [self._whole.encode(text, add_special_tokens=False) for text in texts]
+    parts: list[list[tuple[int, int]]]
+    types: list[int]
 
-    def _room(self, sides: list[Encoding], limit: int) -> int:
-        return max(limit - self._whole.num_special_tokens_to_add(len(sides) == 2), len(sides))
+    @property
+    def size(self) -> int:
+        return sum(map(len, self.parts))
 
-    def _finish(self, sides: list[Encoding]) -> Piece:
-        first, second = sides if len(sides) == 2 else (sides[0], None)
-        return _piece(self._whole.post_process(first, second))
+    def around(self, sides: list[list[int]]) -> Piece:
+        ids, type_ids = [], []
+        for number, part in enumerate(self.parts):
+            ids += [token for token, _ in part]
+            type_ids += [kind for _, kind in part]
+            if number < len(sides):
+                ids += sides[number]
+                type_ids += [self.types[number]] * len(sides[number])
+        return Piece(ids, type_ids)
+
+
+def _frame(tokenizer: Tokenizer, sides: int) -> _Frame:
+    """What the tokenizer's post-processor puts around texts, learnt from one short example.
+
+    Cutting ids and framing them costs what the text is long; the library's own truncation keeps all
+    that it cuts off and combines the rests of both sides with each other.
+    """
+    whole = tokenizer.encode("a", "a" if sides == 2 else None)
+    parts: list[list[tuple[int, int]]] = [[]]
+    types: list[int] = []
+    for token, kind, side in zip(whole.ids, whole.type_ids, whole.sequence_ids, strict=True):
+        if side is None:
+            parts[-1].append((token, kind))
+        elif side == len(types):  # the first token of a side
+            types.append(kind)
+            parts.append([])
+    return _Frame(parts, types)
+
+
+def _windows(sides: list[list[int]], room: int) -> tuple[list[list[list[int]]], bool]:
+    """Overlapping windows over the longer side; the shorter side of a pair stays in each.
+
+    A shorter side that would leave less than half of the room is itself cut to half; the second
+    value says so.
+    """
+    longest = max(range(len(sides)), key=lambda i: len(sides[i]))
+    truncated = False
+    if len(sides) == 2:
+        shorter = sides[1 - longest]
+        truncated = len(shorter) > room // 2
+        shorter = shorter[: room // 2]
+        room -= len(shorter)
+    text = sides[longest]
+    step = max(1, room - int(room * OVERLAP))
+    out = []
+    for start in range(0, max(1, len(text) - room + step), step):
+        window = text[start : start + room]
+        if len(sides) == 1:
+            out.append([window])
+        else:
+            out.append([shorter, window] if longest == 1 else [window, shorter])
+    return out, truncated
+
+
+def _sides(item: Item) -> tuple[str, ...]:
+    return item if isinstance(item, tuple) else (item,)
 
 
 def shares(lengths: list[int], room: int) -> list[int]:
@@ -155,10 +195,6 @@ def shares(lengths: list[int], room: int) -> list[int]:
         return lengths
     kept = (short, room - short) if short <= room // 2 else (room // 2, room - room // 2)
     return list(kept if lengths[0] <= lengths[1] else kept[::-1])
-
-
-def _piece(encoding: Encoding) -> Piece:
-    return Piece(encoding.ids, encoding.type_ids)
 
 
 def _check_text(text: object) -> str:

@@ -31,7 +31,7 @@ def test_l2_is_half_the_squared_distance(model: Classifier, batch: Batch, contex
     method.prepare(model, [], context)
     assert method.objective(model, batch, cross_entropy).terms["l2_anchor"].item() == 0
     move(model, 0.1)
-    count = sum(p.numel() for p in model.base.parameters())
+    count = sum(p.numel() for _, p in model.encoder_parameters())
     given = method.objective(model, batch, cross_entropy).terms["l2_anchor"].item()
     assert given == pytest.approx(0.2 / 2 * 0.01 * count, rel=1e-3)
 
@@ -72,6 +72,9 @@ def test_ewc_without_a_fisher_says_how_to_make_one(
 ) -> None:
     with pytest.raises(DataError, match=r"xlt fisher ENCODER --languages fr,en"):
         EWC(str(tmp_path), mix=["fr", "en"]).prepare(model, [], context)
+    fisher.save(tmp_path, "xx", {"encoder.wrong": torch.ones(3)})
+    with pytest.raises(DataError, match="is of another encoder"):
+        EWC(str(tmp_path), fisher=["xx"]).prepare(model, [], context)
     with pytest.raises(UsageError, match="needs fisher"):
         EWC(str(tmp_path)).prepare(model, [], context)
 
@@ -154,7 +157,7 @@ def test_noisy_tune_adds_a_tenth_of_each_tensors_deviation(
     before = {name: p.detach().clone() for name, p in model.hf.named_parameters()}
     NoisyTune(strength=0.1).prepare(model, [], context)
     head = {name for name, _ in model.hf.named_parameters()} - {
-        f"{model.hf.base_model_prefix}.{name}" for name, _ in model.base.named_parameters()
+        f"{model.hf.base_model_prefix}.{name}" for name, _ in model.encoder_parameters()
     }
     for name, parameter in model.hf.named_parameters():
         change = (parameter - before[name]).detach()
@@ -171,7 +174,8 @@ def trained(model: Classifier) -> set[str]:
 
 
 def head_names(model: Classifier) -> set[str]:
-    return {name for name, _ in model.named_parameters() if name.startswith("hf.classifier")}
+    head = ("hf.classifier", "hf.bert.pooler")
+    return {name for name, _ in model.named_parameters() if name.startswith(head)}
 
 
 def test_bitfit_trains_exactly_the_biases_and_the_head(model: Classifier, context: Context) -> None:

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from tests.methods.conftest import padded
+from training.collate import word_numbers
 from training.network import Classifier
 from training.types import Batch, Example
 
@@ -44,15 +46,12 @@ def test_padding_changes_no_logit(model: Classifier, batch: Batch) -> None:
         torch.testing.assert_close(wide.logits, model(batch).logits, atol=1e-5, rtol=1e-5)
 
 
-def test_watching_sees_every_forward(model: Classifier, batch: Batch) -> None:
-    with model.watch() as outer, model.watch(states=True) as inner:
-        out = model(batch)
-        model(batch)
-    assert len(outer) == len(inner) == 2
-    assert outer[0] is out
-    assert len(out.states) == 3
-    model(batch)
-    assert len(outer) == 2
+def test_recording_reaches_every_forward_within_it(model: Classifier, batch: Batch) -> None:
+    with model.recording(states=True):
+        assert len(model(batch).states) == 3
+        with model.recording(attentions=False):
+            assert len(model(batch).states) == 3
+    assert model(batch).states == ()
 
 
 def test_words_follow_the_spaces(model: Classifier) -> None:
@@ -75,6 +74,15 @@ def test_words_follow_the_spaces(model: Classifier) -> None:
     unknown = {model.tokenizer.unk_token}
     for number, word in enumerate(text.split()):
         assert joined[number].lower() == word.lower() or unknown & set(tokens)
-    pair = model.batch([Example("rain falls", "food", "en", pair="snow")], words=True)
+    pair = model.batch([Example("rain falls ", "food", "en", pair=" snow")], words=True)
     assert pair.words is not None
     assert set(pair.words[0].tolist()) == {-1, 0, 1, 2}
+
+
+def test_a_lone_space_belongs_to_the_word_behind_it() -> None:
+    class Pieces:
+        offsets: ClassVar = [(0, 0), (0, 1), (1, 2), (2, 3), (3, 8), (8, 9), (0, 0), (0, 1), (1, 2)]
+        sequence_ids: ClassVar = [None, 0, 0, 0, 0, 0, None, 1, 1]
+
+    example = Example("I 狗 cats ", "x", "en", pair=" b")
+    assert word_numbers(example, Pieces) == [-1, 0, 1, 1, 2, 2, -1, 3, 3]

@@ -27,6 +27,7 @@ from training.methods.xmixup import (
 )
 from training.network import Classifier
 from training.types import Batch, Example
+from xlt_serve.errors import UsageError
 
 # -- EAR ------------------------------------------------------------------------------------------
 
@@ -106,6 +107,26 @@ def test_ear_and_its_variants(
         assert loss.terms["push"] <= 0
     if method.pull != "none":
         assert loss.terms["pull"] >= 0
+
+
+def test_the_pull_of_a_text_to_itself_is_zero_in_training_too(
+    model: Classifier, batch: Batch, context: Context
+) -> None:
+    """Attention maps must be read before dropout, or its noise is what is pulled on."""
+    method = EAR(beta=1.0)
+    method.prepare(model, [batch], context)
+    method._table = {}
+    model.train()
+    for module in model.modules():
+        if (
+            isinstance(module, torch.nn.Dropout)
+            and module.p
+            and module is not model.base.encoder.layer[0].attention.self.dropout
+        ):
+            module.p = 0.0
+    assert method.objective(model, batch, cross_entropy).terms["pull"].item() == pytest.approx(
+        0, abs=1e-6
+    )
 
 
 # -- code-switching -------------------------------------------------------------------------------
@@ -270,7 +291,7 @@ def test_xmixup_and_its_ablations(
     method.attach(model)
     method.prepare(model, [batch], context)
     if method.ratio == "entropy":
-        out = method.mixed(model, batch, method.sources(batch, False, None))
+        out = method.mixed(model, batch, method.sources(batch, False, None)[0])
         assert out.ratio.mean().item() == pytest.approx(0.25, abs=0.03)
     loss = method.objective(model, batch, cross_entropy)
     assert loss.total.item() == pytest.approx(sum(v.item() for v in loss.terms.values()), rel=1e-5)
@@ -291,9 +312,9 @@ def test_the_source_of_an_english_example_is_itself(
     method = XMixup(scheduled_sampling=False)
     rows = list(method.augment(examples[:2], context))
     batch = model.batch(rows[:2])
-    assert [e.text for e in method.sources(batch, False, None)] == [e.text for e in examples[:2]]
+    assert [e.text for e in method.sources(batch, False, None)[0]] == [e.text for e in examples[:2]]
     german = model.batch([row for row in rows if row.language == "de"])
-    assert [e.text for e in method.sources(german, True, None)] == [
+    assert [e.text for e in method.sources(german, True, None)[0]] == [
         e.round_trip[0] for e in german.examples
     ]
 
@@ -305,13 +326,42 @@ def test_consistency_terms_are_the_textbook_ones(
     batch = model.batch(list(method.augment(examples, context))[-4:])
     method.attach(model)
     method.prepare(model, [batch], context)
-    out = method.mixed(model, batch, method.sources(batch, False, None))
+    out = method.mixed(model, batch, method.sources(batch, False, None)[0])
     loss = method.objective(model, batch, cross_entropy)
     p, q = out.source.logits.softmax(-1), out.target.logits.softmax(-1)
     kl = (p * (p.log() - q.log())).sum(-1).mean()
     torch.testing.assert_close(loss.terms["kl"], kl, atol=1e-6, rtol=1e-3)
     expected = 0.4 * F.cross_entropy(out.source.logits, batch.labels)
     torch.testing.assert_close(loss.terms["source"], expected)
+
+
+def test_a_wrong_layer_is_refused(model: Classifier) -> None:
+    with pytest.raises(UsageError, match="the encoder has 2 layers"):
+        XMixup(layer=3).attach(model)
+    assert XMixup(layer=0).problems() == ["layer must be at least 1, was: 0"]
+    assert XMixup(k="auto").problems() == []
+    assert XMixup(k=0.5).problems()
+
+
+def test_spoilt_sources_have_no_label(
+    model: Classifier, examples: list[Example], context: Context
+) -> None:
+    method = XMixup(damage=1.0)
+    batch = model.batch(list(method.augment(examples, context))[-4:])
+    method.attach(model)
+    method.prepare(model, [batch], context)
+    assert set(method.objective(model, batch, cross_entropy).terms) == {"target"}
+
+
+def test_a_source_text_predicts_as_its_own_pair(model: Classifier, batch: Batch) -> None:
+    method = XMixup()
+    method.attach(model)
+    predicted = method.predict(model, batch)
+    out = method.mix(model, batch, batch)
+    expected = (out.target.logits.softmax(-1) + out.source.logits.softmax(-1)) / 2
+    assert predicted is not None
+    torch.testing.assert_close(predicted.logits.exp(), expected)
+    assert XMixup(mixup_inference=False).predict(model, batch) is None
 
 
 def test_the_gate_survives_saving(model: Classifier, tmp_path: Path, context: Context) -> None:

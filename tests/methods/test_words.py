@@ -21,6 +21,7 @@ def test_case_and_punctuation_are_kept() -> None:
     upper = rewrite('The GOAL, "Goal" (goal)... x', lambda w: "aim" if w == "goal" else w)
     assert upper == 'The AIM, "Aim" (aim)... x'
     assert rewrite("İstanbul’da A", lambda w: w) == "İstanbul’da A"
+    assert rewrite("«की», क!", lambda w: "x" if w == "की" else w) == "«x», क!"
 
 
 def test_redrawing_is_uniform_over_the_word_and_its_neighbours() -> None:
@@ -50,15 +51,16 @@ def test_synonyms_add_copies_with_both_sides_of_a_pair_redrawn(tmp_path: Path) -
 
 
 def test_a_share_of_the_dictionary_is_seeded(toy_data: Path) -> None:
-    whole = load_synonyms("", toy_data)
-    half = load_synonyms("", toy_data, 0.5, seed=1)
+    context = Context("x", toy_data, "en", seed=1)
+    whole = load_synonyms("", context)
+    half = load_synonyms("", context, 0.5)
     assert len(half) == round(len(whole) / 2)
-    assert half == load_synonyms("", toy_data, 0.5, seed=1)
+    assert half == load_synonyms("", context, 0.5)
     assert set(half) < set(whole)
     with pytest.raises(UsageError, match=r"must be in \(0, 1\]"):
-        load_synonyms("", toy_data, 0)
+        load_synonyms("", context, 0)
     with pytest.raises(DataError, match="is not there"):
-        load_synonyms("none.json", toy_data)
+        load_synonyms("none.json", context)
 
 
 def test_swapping_keeps_the_words_and_follows_p() -> None:
@@ -93,7 +95,16 @@ def test_switching_respects_p_and_the_dictionaries(toy_data: Path) -> None:
 
 def test_languages_without_spaces_are_refused() -> None:
     with pytest.raises(UsageError, match="synonyms with texts in zh: works on words"):
-        refuse_unspaced("synonyms", [Example("你好", "a", "zh")])
+        refuse_unspaced("synonyms", "zh")
+
+
+def test_examples_in_other_languages_are_left_alone(toy_data: Path) -> None:
+    context = Context("x", toy_data, "en", seed=1)
+    german = Example("die goal", "a", "de")
+    assert list(Synonyms(copies=5).augment([german], context)) == [german]
+    assert list(WordSwap(copies=5, p=1.0).augment([german], context)) == [german]
+    with pytest.raises(DataError, match=r"de-synonyms\.json: is not there"):
+        load_synonyms("", Context("x", toy_data, "de", seed=1))
 
 
 def test_translate_train_uses_source_labels_and_ids(toy_data: Path) -> None:
@@ -111,5 +122,9 @@ def test_translate_train_uses_source_labels_and_ids(toy_data: Path) -> None:
         assert example.text == by_id[example.id].text.upper()
         assert example.source == (by_id[example.id].text,)
         assert example.round_trip == (by_id[example.id].text.title(),)
+    # A copy made before, or an example in another language, is not taken for the original.
+    others = [*source, *(e.with_texts(["copy"]) for e in source[:3])]
+    again = [e for e in TranslateTrain().augment(others, context) if e.language == "de"]
+    assert again == german
     with pytest.raises(DataError, match="has no translations"):
         list(TranslateTrain().augment(source, Context("xsid", toy_data, "en", 0)))

@@ -33,7 +33,7 @@ def hub_rows(
     except Exception as error:  # datasets wraps network errors in classes of several libraries
         raise DataError(
             f"{source.name} ({config}, {theirs})",
-            f"can't be loaded from the hub ({type(error).__name__}: {str(error).splitlines()[0]})",
+            f"can't be loaded from the hub ({type(error).__name__}: {(str(error).splitlines() or ['no message'])[0]})",
             "check the network, or give a folder with the task's files",
         ) from None
     for column in source.columns.values():

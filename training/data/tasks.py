@@ -16,12 +16,14 @@ from xlt_serve.errors import DataError, UsageError
 
 @dataclass(frozen=True)
 class Task:
-    """``files``: split → pattern under the data folder; "#odd" or "#even" take every other row."""
+    """``files``: split → pattern under the data folder; "#odd" or "#even" take every other row.
+    ``languages``: those it is about, all that have a file if none are named."""
 
     label: str
     text: str
     pair: str = ""
     id: str = ""
+    languages: tuple[str, ...] = ()
     files: dict[str, str] = field(default_factory=dict)
     hub: HubSource | None = None
 
@@ -97,6 +99,26 @@ TASKS: dict[str, Task] = {
         hub=HubSource(
             "facebook/xnli",
             columns={"label": "label", "text": "premise", "pair": "hypothesis"},
+            configs={
+                lg: lg
+                for lg in [
+                    "ar",
+                    "bg",
+                    "de",
+                    "el",
+                    "en",
+                    "es",
+                    "fr",
+                    "hi",
+                    "ru",
+                    "sw",
+                    "th",
+                    "tr",
+                    "ur",
+                    "vi",
+                    "zh",
+                ]
+            },
         ),
     ),
     # English NLI: the same train set, judged on English alone.
@@ -104,10 +126,12 @@ TASKS: dict[str, Task] = {
         label="label",
         text="premise",
         pair="hypothesis",
+        languages=("en",),
         files={"train": "nli/train-{language}.tsv", "dev": "xnli/dev-{language}.tsv#even"},
         hub=HubSource(
             "nyu-mll/multi_nli",
             columns={"label": "label", "text": "premise", "pair": "hypothesis"},
+            configs={"en": "default"},
             splits={"dev": "validation_matched"},
         ),
     ),
@@ -120,6 +144,7 @@ TASKS: dict[str, Task] = {
         hub=HubSource(
             "google-research-datasets/paws-x",
             columns={"label": "label", "text": "sentence1", "pair": "sentence2"},
+            configs={lg: lg for lg in ("de", "en", "es", "fr", "ja", "ko", "zh")},
         ),
     ),
 }
@@ -140,7 +165,10 @@ def load_split(task: str, data: str | Path, split: str, language: str) -> list[E
         path, _, half = spec.files[split].format(language=language).partition("#")
         rows = read_rows(Path(data) / path)
         if half:
+            # Translations share a row's number: it is given before rows are left out.
+            rows = [row | {"row": str(number)} for number, row in enumerate(rows)]
             rows = _half(rows, half, (spec.text, spec.pair))
+            columns["id"] = "row"
     return to_examples(rows, columns, language, f"{task} {split} {language}")
 
 
@@ -165,6 +193,10 @@ def to_examples(
             raise DataError(
                 source, f"has no column {column!r} (for {role}); it has: {there}", "name another"
             )
+    for number, row in enumerate(rows, 1):
+        for role in ("text", "label", "pair"):
+            if columns.get(role) and not row[columns[role]].strip():
+                raise DataError(f"{source} row {number}", f"has an empty {role}", "take it out")
     return [
         Example(
             text=row[columns["text"]],
@@ -186,7 +218,8 @@ def languages(task: str, data: str | Path, split: str) -> list[str]:
     before, _, after = pattern.partition("{language}")
     found = sorted(Path(data).glob(f"{before}*{after}")) if pattern else []
     prefix = Path(before).name
-    return [path.name.removeprefix(prefix).removesuffix(after) for path in found]
+    there = [path.name.removeprefix(prefix).removesuffix(after) for path in found]
+    return [language for language in there if not spec.languages or language in spec.languages]
 
 
 def named(task: str) -> Task:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from training.data.files import read_rows
@@ -32,24 +33,34 @@ def translated_train(
         raise DataError(
             folder, f"has no translations of {context.task}'s train set", "record some there"
         )
-    by_id = {example.id: example for example in examples}
+    by_id: dict[str, Example] = {}
+    for example in examples:
+        if example.language == context.source:
+            by_id.setdefault(example.id, example)  # the original comes before its copies
+    pair = next(iter(by_id.values())).pair is not None
     out = []
     for language in chosen:
         back_file = folder / f"{language}-{context.source}.train.tsv"
-        back = {r["id"]: _texts(r) for r in read_rows(back_file)} if back_file.is_file() else {}
-        for row in read_rows(folder / f"{ends[0]}{language}{ends[1]}"):
-            if original := by_id.get(row["id"]):
-                translated = original.with_texts(_texts(row))
+        back = _translations(back_file, pair) if back_file.is_file() else {}
+        forth = _translations(folder / f"{ends[0]}{language}{ends[1]}", pair)
+        for number, texts in forth.items():
+            if original := by_id.get(number):
+                translated = original.with_texts(texts)
                 out.append(
                     replace(
                         translated,
                         language=language,
                         source=original.texts(),
-                        round_trip=back.get(row["id"], ()),
+                        round_trip=back.get(number, ()),
                     )
                 )
     return out
 
 
-def _texts(row: dict[str, str]) -> tuple[str, ...]:
-    return (row["text"], row["pair"]) if "pair" in row else (row["text"],)
+def _translations(file: Path, pair: bool) -> dict[str, tuple[str, ...]]:
+    """id → text, or both texts of a pair."""
+    columns = ("id", "text", "pair") if pair else ("id", "text")
+    rows = read_rows(file)
+    if rows and (missing := [column for column in columns if column not in rows[0]]):
+        raise DataError(file, f"has no column {missing[0]!r}; it has: {', '.join(rows[0])}")
+    return {row["id"]: tuple(row[column] for column in columns[1:]) for row in rows}

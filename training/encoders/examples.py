@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import random
 import re
+import subprocess
 import zlib
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -174,8 +175,11 @@ def _urdu_from_hindi(
     try:
         sentences = dictionaries.hindi_to_urdu([pair.other for pair in hindi])
         entries = dictionaries.hindi_to_urdu([other for _, other in words])
-    except OSError:
-        print("dictionaries: apertium hin-urd is not installed, going on without it", flush=True)
+    except (OSError, subprocess.CalledProcessError):
+        print("dictionaries: apertium hin-urd does not run, going on without it", flush=True)
+        return [], []
+    if len(sentences) != len(hindi) or len(entries) != len(words):
+        print("dictionaries: apertium lost count of the lines, going on without it", flush=True)
         return [], []
     pairs = [
         corpus.Pair("ur", pair.english, text)

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from training.method import Context, Method
+from training.method import Context, Method, least_problems
 from training.network import Classifier
 from training.types import Batch
 
@@ -37,6 +37,9 @@ class Adapters(Method):
 
     size: int = 64
 
+    def problems(self) -> list[str]:
+        return least_problems(self, 1, "size")
+
     def attach(self, model: Classifier) -> None:
         width = model.base.config.hidden_size
         modules = nn.ModuleList()
@@ -49,7 +52,8 @@ class Adapters(Method):
         model.slots["adapters"] = modules
 
     def prepare(self, model: Classifier, batches: Sequence[Batch], context: Context) -> None:
-        model.base.requires_grad_(False)
+        for _, parameter in model.encoder_parameters():
+            parameter.requires_grad_(False)
 
 
 def _through(adapter: Bottleneck) -> Any:

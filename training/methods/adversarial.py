@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from training.method import Method, Objective
+from training.method import Method, Objective, least_problems
 from training.methods.noise import Place
 from training.network import Classifier
 from training.types import Batch, Loss
@@ -38,7 +38,8 @@ def worst_shift(
             best, best_loss = delta.detach(), value.detach()
         if step == steps:
             break
-        (gradient,) = torch.autograd.grad(value, delta)
+        # Only the sign is used: scaled up, small gradients survive half precision.
+        (gradient,) = torch.autograd.grad(value * 2.0**16, delta)
         moved = delta.detach() + step_size * gradient.sign()
         delta = moved.clamp(-epsilon, epsilon) * real
     return best if keep_best else delta.detach()
@@ -58,6 +59,9 @@ class Adversarial(Method):
     step_size: float = 0.0
     keep_best: bool = False
     at: Place = "embeddings"
+
+    def problems(self) -> list[str]:
+        return least_problems(self, 0, "epsilon", "steps", "step_size")
 
     def objective(self, model: Classifier, batch: Batch, inner: Objective) -> Loss:
         embedded = model.embed(batch) if self.at == "embeddings" else model.zero_shift(batch)

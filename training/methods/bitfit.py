@@ -11,7 +11,7 @@ from training.types import Batch
 
 
 def freeze_all_but_biases(model: Classifier) -> None:
-    for name, parameter in model.base.named_parameters():
+    for name, parameter in model.encoder_parameters():
         parameter.requires_grad_(name.endswith("bias"))
 
 

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from training.method import Context, Method, Objective
+from training.method import Context, Method, Objective, share_problems
 from training.network import Classifier
 from training.tensors import word_means
-from training.types import Batch, Example, Loss
+from training.types import Batch, Loss
 from training.words import Table, load_lexicons, refuse_unspaced, rewrite
 
 
@@ -40,6 +40,8 @@ def word_distance(
     left, here = word_means(states, words, count)
     right, there = word_means(other_states, other_words, count)
     both = here & there
+    if not both.any():
+        return 0 * states.sum()  # no word in common: nothing to compare, and no NaN
     return (1 - F.cosine_similarity(left[both], right[both], dim=-1)).mean()
 
 
@@ -56,11 +58,12 @@ class CodeSwitch(Method):
     p: float = 0.5
     weight: float = 1.0
 
-    def augment(self, examples: Sequence[Example], context: Context) -> Sequence[Example]:
-        refuse_unspaced("code_switch", examples)
-        return examples
+    def problems(self) -> list[str]:
+        return share_problems(self, "p")
 
     def prepare(self, model: Classifier, batches: Sequence[Batch], context: Context) -> None:
+        refuse_unspaced("code_switch", context.source)
+        self._source = context.source
         self._lexicons = load_lexicons(context.data, context.source, self.languages)
 
     def objective(self, model: Classifier, batch: Batch, inner: Objective) -> Loss:
@@ -70,18 +73,18 @@ class CodeSwitch(Method):
             example.with_texts(
                 [switch(text, self._lexicons, self.p, generator) for text in example.texts()]
             )
+            if example.language == self._source
+            else example
             for example in batch.examples
         ]
         plain, other = model.batch(batch.examples, words=True), model.batch(switched, words=True)
         assert plain.words is not None
         assert other.words is not None
-        with model.watch() as seen:
-            first = inner(model, plain)
-            left = seen[-1]
-            second = inner(model, other)
-            right = seen[-1]
+        first, second = inner(model, plain), inner(model, other)
+        left, right = first.outputs[-1], second.outputs[-1]
         term = self.weight * word_distance(left.last, plain.words, right.last, other.words)
         total = 0.5 * (first.total + second.total) + term
         terms = {name: 0.5 * value for name, value in first.terms.items()}
         terms |= {f"switched/{name}": 0.5 * value for name, value in second.terms.items()}
-        return Loss(total, terms | {"word_distance": term})
+        terms |= {"word_distance": term}
+        return Loss(total, terms, first.figures, first.outputs + second.outputs)

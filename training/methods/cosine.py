@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+import torch
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -30,9 +31,7 @@ class Cosine(Method):
     weight: float = 1.0
 
     def objective(self, model: Classifier, batch: Batch, inner: Objective) -> Loss:
-        with model.watch() as seen:
-            loss = inner(model, batch)
-        term = self.weight * mean_pairwise_cosine(
-            real_tokens(seen[-1].last, seen[-1].attention_mask)
-        )
+        loss = inner(model, batch)
+        tokens = torch.cat([real_tokens(out.last, out.attention_mask) for out in loss.outputs])
+        term = self.weight * mean_pairwise_cosine(tokens)
         return replace(loss, total=loss.total + term, terms=loss.terms | {"cosine": term})

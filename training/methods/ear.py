@@ -10,11 +10,12 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from training.method import Context, Method, Objective
+from training.method import Context, Method, Objective, least_problems
 from training.network import Classifier
 from training.tensors import mean_pool, membership
-from training.types import Batch, Example, Loss
+from training.types import Batch, Loss
 from training.words import load_synonyms, redraw, refuse_unspaced
+from xlt_serve.errors import UsageError
 
 
 def push(left: Tensor, left_mask: Tensor, right: Tensor, right_mask: Tensor) -> Tensor:
@@ -79,18 +80,22 @@ class EAR(Method):
     table: str = ""
     dictionary_scale: float = 1.0
 
-    def augment(self, examples: Sequence[Example], context: Context) -> Sequence[Example]:
-        refuse_unspaced("ear", examples)
-        return examples
+    def problems(self) -> list[str]:
+        return least_problems(self, 0, "layer", "sigma")
 
     def prepare(self, model: Classifier, batches: Sequence[Batch], context: Context) -> None:
+        refuse_unspaced("ear", context.source)
+        self._source = context.source
         if self.push != "gaussian":
-            self._table = load_synonyms(
-                self.table, context.data, self.dictionary_scale, context.seed
-            )
-        self._layer = self.layer or max(1, model.base.config.num_hidden_layers // 2)
+            self._table = load_synonyms(self.table, context, self.dictionary_scale)
+        depth = model.base.config.num_hidden_layers
+        self._layer = self.layer or max(1, depth // 2)
+        if self._layer > depth:
+            raise UsageError(f"ear.layer = {self.layer}", f"the encoder has {depth} layers")
         if self.pull == "attention":
             model.hf.set_attn_implementation("eager")  # the fused kinds keep their maps
+            # Maps are read after dropout: with it, even a text and itself would differ.
+            model.base.encoder.layer[self._layer - 1].attention.self.dropout.p = 0.0
 
     def copy(self, model: Classifier, plain: Batch) -> Batch:
         """xᵃ: the same examples with synonyms, or with noise on E(x)."""
@@ -101,6 +106,8 @@ class EAR(Method):
         generator = random.Random(int(torch.randint(2**62, ())))
         redrawn = [
             example.with_texts([redraw(text, self._table, generator) for text in example.texts()])
+            if example.language == self._source
+            else example
             for example in plain.examples
         ]
         return model.batch(redrawn, words=True)
@@ -108,11 +115,9 @@ class EAR(Method):
     def objective(self, model: Classifier, batch: Batch, inner: Objective) -> Loss:
         plain = model.batch(batch.examples, words=True)
         other = self.copy(model, plain)
-        with model.watch(states=True, attentions=self.pull == "attention") as seen:
-            first = inner(model, plain)
-            left = seen[-1]
-            second = inner(model, other)
-            right = seen[-1]
+        with model.recording(states=True, attentions=self.pull == "attention"):
+            first, second = inner(model, plain), inner(model, other)
+        left, right = first.outputs[-1], second.outputs[-1]
         total = first.total + second.total
         terms = first.terms | {f"copy/{name}": value for name, value in second.terms.items()}
         masks = left.attention_mask, right.attention_mask
@@ -133,4 +138,4 @@ class EAR(Method):
             there = mean_pool(right.states[self._layer], masks[1])
             term = self.beta * (here - there).square().sum(-1).mean()
             total, terms = total + term, terms | {"pull": term}
-        return Loss(total, terms)
+        return Loss(total, terms, first.figures, first.outputs + second.outputs)

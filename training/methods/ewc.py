@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -17,10 +17,11 @@ from training.types import Batch, Loss
 from xlt_serve.errors import UsageError
 
 
-def normalised(values: Sequence[Tensor]) -> list[Tensor]:
-    """A Fisher divided by its mean over all parameters, so that strength means what it does for L2."""
-    mean = torch.stack([v.sum() for v in values]).sum() / sum(v.numel() for v in values)
-    return [v / mean for v in values]
+def normalised(values: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """A Fisher divided by its mean over all of the encoder's parameters, trained or frozen, so that
+    strength means what it does for L2."""
+    mean = sum(v.sum() for v in values.values()) / sum(v.numel() for v in values.values())
+    return {name: value / mean for name, value in values.items()}
 
 
 @dataclass
@@ -40,17 +41,14 @@ class EWC(Method):
         names = [*self.fisher, *(["+".join(self.mix)] if self.mix else [])]
         if not names:
             raise UsageError("ewc", "needs fisher = ['fr'] or mix = ['fr', 'en']")
-        self._held = anchors(model.base)
-        name_of = {parameter: name for name, parameter in model.base.named_parameters()}
+        self._held = anchors(model, context.pretrained)
+        shapes = {name: p.shape for name, p in model.encoder_parameters()}
+        trained = [name for name, p in model.encoder_parameters() if p.requires_grad]
         self._fishers: list[list[Tensor]] = []
         for name in names:
-            stored = fisher.load(Path(self.folder), name)
-            values = []
-            for parameter, _ in self._held:
-                # The pooler is not part of the masked language model: its Fisher is zero.
-                value = stored.get(name_of[parameter])
-                values.append(torch.zeros_like(parameter) if value is None else value)
-            self._fishers.append([v.to(model.device) for v in normalised(values)])
+            values = fisher.load(Path(self.folder), name, shapes)
+            made = normalised({key: values[key] for key in shapes})
+            self._fishers.append([made[key].to(model.device) for key in trained])
 
     def objective(self, model: Classifier, batch: Batch, inner: Objective) -> Loss:
         loss = inner(model, batch)

@@ -37,9 +37,7 @@ class Isotropy(Method):
     weight: float = 0.5
 
     def objective(self, model: Classifier, batch: Batch, inner: Objective) -> Loss:
-        with model.watch() as seen:
-            loss = inner(model, batch)
-        out = seen[-1]
-        tokens = F.normalize(real_tokens(out.last, out.attention_mask), dim=-1)
-        term = self.weight * wasserstein_to_isotropic(tokens)
+        loss = inner(model, batch)
+        tokens = torch.cat([real_tokens(out.last, out.attention_mask) for out in loss.outputs])
+        term = self.weight * wasserstein_to_isotropic(F.normalize(tokens, dim=-1))
         return replace(loss, total=loss.total + term, terms=loss.terms | {"isotropy": term})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -15,10 +15,14 @@ from training.types import Batch, Loss
 Anchors = list[tuple[nn.Parameter, Tensor]]
 
 
-def anchors(module: nn.Module) -> Anchors:
-    """Each trained parameter of a module with a copy of its present value. Parameter objects, not
-    names: whatever wraps the model later, they are the same."""
-    return [(p, p.detach().clone()) for p in module.parameters() if p.requires_grad]
+def anchors(model: Classifier, pretrained: Mapping[str, Tensor]) -> Anchors:
+    """Each trained parameter of the encoder with its pretrained value, the present one where none is
+    given. Parameter objects, not names: whatever wraps the model later, they are the same."""
+    return [
+        (p, pretrained.get(name, p).detach().clone().to(p.device))
+        for name, p in model.encoder_parameters()
+        if p.requires_grad
+    ]
 
 
 def squared_distance(held: Anchors, weights: Sequence[Tensor] | None = None) -> Tensor:
@@ -40,7 +44,7 @@ class L2Anchor(Method):
     strength: float = 0.01
 
     def prepare(self, model: Classifier, batches: Sequence[Batch], context: Context) -> None:
-        self._held = anchors(model.base)
+        self._held = anchors(model, context.pretrained)
 
     def objective(self, model: Classifier, batch: Batch, inner: Objective) -> Loss:
         loss = inner(model, batch)

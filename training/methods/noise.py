@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from training.method import Method, Objective
+from training.method import Method, Objective, least_problems
 from training.network import Classifier
 from training.types import Batch, Loss
 
@@ -40,6 +40,9 @@ class Noise(Method):
     epsilon: float = 0.01
     sigma: float = 0.1
     at: Place = "embeddings"
+
+    def problems(self) -> list[str]:
+        return least_problems(self, 0, "epsilon", "sigma")
 
     def objective(self, model: Classifier, batch: Batch, inner: Objective) -> Loss:
         if self.at == "embeddings":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -14,9 +14,11 @@ from training.types import Batch
 
 
 @torch.no_grad()
-def perturb(module: nn.Module, strength: float, generator: torch.Generator) -> None:
+def perturb(
+    parameters: Iterable[nn.Parameter], strength: float, generator: torch.Generator
+) -> None:
     """Each parameter tensor += U(−½, ½) · strength · its own standard deviation."""
-    for parameter in module.parameters():
+    for parameter in parameters:
         if parameter.numel() > 1:
             noise = torch.rand(parameter.shape, generator=generator) - 0.5
             parameter += noise.to(parameter.device) * strength * parameter.std()
@@ -32,4 +34,6 @@ class NoisyTune(Method):
     strength: float = 0.1
 
     def prepare(self, model: Classifier, batches: Sequence[Batch], context: Context) -> None:
-        perturb(model.base, self.strength, torch.Generator().manual_seed(context.seed))
+        if NoisyTune not in context.prepared:  # once, before training
+            parameters = (parameter for _, parameter in model.encoder_parameters())
+            perturb(parameters, self.strength, torch.Generator().manual_seed(context.seed))

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from training.method import Context, Method
+from training.method import Context, Method, least_problems
 from training.network import Classifier
 from training.types import Batch
+from xlt_serve.errors import UsageError
 
 
 class Prompt(nn.Module):
@@ -43,11 +44,19 @@ class SoftPrompt(Method):
 
     length: int = 20
 
+    def problems(self) -> list[str]:
+        return least_problems(self, 1, "length")
+
     def attach(self, model: Classifier) -> None:
+        if self.length > model.room - 8:
+            raise UsageError(
+                f"soft_prompt.length = {self.length}", f"the encoder has {model.room} positions"
+            )
         words = model.base.embeddings.word_embeddings.weight
         prompt = Prompt(self.length, words.shape[1], float(words.detach().std()))
         model.slots["prompt"] = prompt.to(model.device)
         model.encoding.max_length = min(model.encoding.max_length, model.room)
 
     def prepare(self, model: Classifier, batches: Sequence[Batch], context: Context) -> None:
-        model.base.requires_grad_(False)
+        for _, parameter in model.encoder_parameters():
+            parameter.requires_grad_(False)

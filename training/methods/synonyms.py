@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from training.method import Context, Method
+from training.method import Context, Method, least_problems
 from training.types import Example
 from training.words import Table, load_synonyms, redraw, refuse_unspaced
 
@@ -34,11 +34,17 @@ class Synonyms(Method):
     keep_original: bool = True
     dictionary_scale: float = 1.0
 
+    def problems(self) -> list[str]:
+        return least_problems(self, 1, "copies")
+
     def augment(self, examples: Sequence[Example], context: Context) -> Iterable[Example]:
-        refuse_unspaced("synonyms", examples)
-        table = load_synonyms(self.table, context.data, self.dictionary_scale, context.seed)
+        refuse_unspaced("synonyms", context.source)
+        table = load_synonyms(self.table, context, self.dictionary_scale)
         generator = random.Random(f"synonyms/{context.seed}")
         for example in examples:
-            if self.keep_original:
+            foreign = example.language != context.source
+            if self.keep_original or foreign:
                 yield example
+            if foreign:
+                continue  # the table is of the source language
             yield from synonym_copies(example, table, self.copies, generator)

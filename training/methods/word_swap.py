@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from training.method import Context, Method
+from training.method import Context, Method, least_problems, share_problems
 from training.types import Example
 from training.words import refuse_unspaced
 
@@ -35,12 +35,16 @@ class WordSwap(Method):
     p: float = 0.1
     keep_original: bool = True
 
+    def problems(self) -> list[str]:
+        return share_problems(self, "p") + least_problems(self, 1, "copies")
+
     def augment(self, examples: Sequence[Example], context: Context) -> Iterable[Example]:
-        refuse_unspaced("word_swap", examples)
+        refuse_unspaced("word_swap", context.source)
         generator = random.Random(f"word_swap/{context.seed}")
         for example in examples:
-            if self.keep_original:
+            foreign = example.language != context.source
+            if self.keep_original or foreign:
                 yield example
-            for _ in range(self.copies):
+            for _ in range(0 if foreign else self.copies):
                 swapped = [swap_words(text, self.p, generator) for text in example.texts()]
                 yield example.with_texts(swapped)

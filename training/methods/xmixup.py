@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import random
 from collections.abc import Iterable, Sequence
@@ -14,10 +15,13 @@ from torch.nn import functional as F
 from transformers.masking_utils import create_bidirectional_mask
 
 from training.data.translations import translated_train
-from training.method import Context, Method, Objective
+from training.method import Context, Method, Objective, least_problems, share_problems
 from training.network import Classifier, Output
 from training.tensors import mean_pool
 from training.types import Batch, Example, Loss
+from xlt_serve.errors import UsageError
+
+logger = logging.getLogger(__name__)
 
 
 class Gate(nn.Module):
@@ -146,17 +150,29 @@ class XMixup(Method):
     ratio: Literal["entropy", "fixed"] = "entropy"
     alpha: float = 0.4
     scheduled_sampling: bool = True
-    k: float = 0.0  # 0: automatic; the paper's 1000 is for hundreds of thousands of examples
+    k: float | Literal["auto"] = 1000.0  # for sets of hundreds of thousands; "auto" fits any size
     consistency: Literal["both", "mse", "kl", "none"] = "both"
     damage: float = 0.0
     mixup_inference: bool = True
 
+    def problems(self) -> list[str]:
+        out = share_problems(self, "ceiling", "alpha", "damage") + least_problems(self, 1, "layer")
+        return out if self.k == "auto" or self.k > 1 else [*out, f"k must be over 1, was: {self.k}"]
+
     def augment(self, examples: Sequence[Example], context: Context) -> Iterable[Example]:
         for example in examples:
             yield replace(example, source=example.texts())
-        yield from translated_train(examples, context, self.languages)
+        translated = translated_train(examples, context, self.languages)
+        if self.scheduled_sampling:
+            there = {e.language for e in translated if e.round_trip}
+            if without := sorted({e.language for e in translated} - there):
+                logger.warning("xmixup: no round trips for %s: the original serves", without)
+        yield from translated
 
     def attach(self, model: Classifier) -> None:
+        depth = model.base.config.num_hidden_layers
+        if self.layer > depth:
+            raise UsageError(f"xmixup.layer = {self.layer}", f"the encoder has {depth} layers")
         gate = Gate(self.ceiling, self.gate, self.ratio == "fixed").to(model.device)
         for parameter in gate.parameters():
             parameter.rate = 10.0  # type: ignore[attr-defined]  # of the model's learning rate
@@ -165,7 +181,9 @@ class XMixup(Method):
         model.slots["mixup"] = gate
 
     def prepare(self, model: Classifier, batches: Sequence[Batch], context: Context) -> None:
-        self._k = self.k or automatic_k(context.steps)
+        self._k = automatic_k(context.steps) if self.k == "auto" else self.k
+        if XMixup in context.prepared:
+            return  # the gate was trained in an earlier stage
         gate: Any = model.slots["mixup"]
         was_training = model.training
         model.eval()
@@ -174,23 +192,27 @@ class XMixup(Method):
             entropies = []
             for number in chosen:
                 batch = batches[number]
-                entropies.append(self.mixed(model, batch, self.sources(batch, False, None)).entropy)
+                sources, _ = self.sources(batch, False, None)
+                entropies.append(self.mixed(model, batch, sources).entropy)
             # With b there, σ is one half at the mean entropy: λ begins around λ0/2.
             gate.bias.copy_(-gate.weight * torch.cat(entropies).mean())
         model.train(was_training)
 
     def sources(
         self, batch: Batch, round_trip: bool, generator: random.Random | None
-    ) -> list[Example]:
-        """The counterparts in the source language, round trips and spoilt ones where wanted."""
-        out = []
+    ) -> tuple[list[Example], list[bool]]:
+        """The counterparts in the source language, round trips where wanted, and which were spoilt."""
+        out, spoilt = [], []
         for number, example in enumerate(batch.examples):
             texts = example.round_trip if round_trip and example.round_trip else example.source
-            if generator and self.damage and generator.random() < self.damage:
+            bad = bool(generator and self.damage and generator.random() < self.damage)
+            if bad:
+                assert generator is not None
                 other = batch.examples[(number + 1) % len(batch.examples)]
                 texts = spoil(texts, other.source, generator)
             out.append(example.with_texts(texts))
-        return out
+            spoilt.append(bad)
+        return out, spoilt
 
     def mixed(self, model: Classifier, batch: Batch, sources: list[Example]) -> Mixed:
         return self.mix(model, batch, model.batch(sources))
@@ -204,23 +226,38 @@ class XMixup(Method):
         original = not self.scheduled_sampling or generator.random() <= original_share(
             model.step, self._k
         )
-        out = self.mixed(model, batch, self.sources(batch, not original, generator))
+        sources, spoilt = self.sources(batch, not original, generator)
+        out = self.mixed(model, batch, sources)
         source, target = out.source, out.target
-        terms = {
-            "source": self.alpha * F.cross_entropy(source.logits, batch.labels),
-            "target": (1 - self.alpha) * F.cross_entropy(target.logits, batch.labels),
+        # A spoilt source teaches the gate, through the target: it has no label of its own.
+        good = ~torch.tensor(spoilt, device=batch.labels.device)
+        terms = {"target": (1 - self.alpha) * F.cross_entropy(target.logits, batch.labels)}
+        if good.any():
+            terms["source"] = self.alpha * F.cross_entropy(source.logits[good], batch.labels[good])
+            if self.consistency in ("both", "mse"):
+                terms["mse"] = F.mse_loss(
+                    mean_pool(source.last, source.attention_mask)[good],
+                    mean_pool(target.last, target.attention_mask)[good],
+                )
+            if self.consistency in ("both", "kl"):
+                terms["kl"] = F.kl_div(
+                    target.logits[good].log_softmax(-1),
+                    source.logits[good].log_softmax(-1),
+                    log_target=True,
+                    reduction="batchmean",
+                )
+        trips = sum(not original and bool(example.round_trip) for example in batch.examples)
+        figures = {
+            "ratio": float(out.ratio.detach().mean()),
+            "round_trip": trips / len(batch.examples),
         }
-        if self.consistency in ("both", "mse"):
-            terms["mse"] = F.mse_loss(
-                mean_pool(source.last, source.attention_mask),
-                mean_pool(target.last, target.attention_mask),
-            )
-        if self.consistency in ("both", "kl"):
-            terms["kl"] = F.kl_div(
-                target.logits.log_softmax(-1),
-                source.logits.log_softmax(-1),
-                log_target=True,
-                reduction="batchmean",
-            )
-        figures = {"ratio": float(out.ratio.detach().mean()), "round_trip": float(not original)}
-        return Loss(torch.stack(list(terms.values())).sum(), terms, figures)
+        total = torch.stack(list(terms.values())).sum()
+        return Loss(total, terms, figures, outputs=[target, source])
+
+    def predict(self, model: Classifier, batch: Batch) -> Output | None:
+        """A text of the source language is its own counterpart; both streams' mean."""
+        if not self.mixup_inference:
+            return None
+        out = self.mix(model, batch, batch)
+        mean = (out.target.logits.softmax(-1) + out.source.logits.softmax(-1)) / 2
+        return replace(out.target, logits=mean.log())
