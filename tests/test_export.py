@@ -10,7 +10,18 @@ import pytest
 import torch
 from onnx import numpy_helper
 
-from training import evaluate, export, graph, model, parity, quantize, weights
+from training import (
+    config,
+    evaluate,
+    export,
+    gate,
+    graph,
+    model,
+    parity,
+    quantize,
+    trainer,
+    weights,
+)
 from training.data import load_split
 from training.methods.noise import Noise
 from training.methods.soft_prompt import SoftPrompt
@@ -126,7 +137,7 @@ def test_the_bundle_gives_the_logits_of_the_checkpoint(
     network, _ = model.load(checkpoint)
     examples = load_split("sib200", toy_data, "test", "en")
     expected = evaluate.logits(network, examples)
-    np.testing.assert_allclose(export.draft_logits(load(bundle), examples), expected, atol=1e-5)
+    np.testing.assert_allclose(gate.served_logits(load(bundle), examples), expected, atol=1e-5)
 
 
 def test_no_path_of_the_machine_gets_into_a_bundle(bundle: Path) -> None:
@@ -145,8 +156,8 @@ def test_int8_is_small_close_and_independent_of_neighbours(
     classifier = load(made.path)
     examples = load_split("sib200", toy_data, "test", "en")
     texts = [example.text for example in examples]
-    full = export.draft_logits(load(bundle), examples)
-    assert np.abs(export.draft_logits(classifier, examples) - full).max() < 0.1 * np.abs(full).max()
+    full = gate.served_logits(load(bundle), examples)
+    assert np.abs(gate.served_logits(classifier, examples) - full).max() < 0.1 * np.abs(full).max()
     alone = [classifier.predict([text])[0].probabilities for text in texts]
     together = classifier.predict([*texts, "storm " * 50])
     for one, many in zip(alone, together, strict=False):
@@ -239,7 +250,9 @@ def test_out_may_be_a_bundle_but_nothing_else(
         export.export(checkpoint, tmp_path / "new", precision="int4")
 
 
-def test_export_without_data_still_works_and_says_so(checkpoint: Path, tmp_path: Path) -> None:
+def test_export_without_data_still_works_and_says_so(
+    checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     moved = Path(shutil.copytree(checkpoint, tmp_path / "moved"))
     description = json.loads((moved / "xlt.json").read_text())
     description["config"]["task"]["data"] = str(tmp_path / "gone")
@@ -248,3 +261,21 @@ def test_export_without_data_still_works_and_says_so(checkpoint: Path, tmp_path:
     assert made.manifest.calibration == {}
     assert made.manifest.temperature("plain") == 1.0
     assert "languages" not in made.manifest.checks
+    assert "not calibrated" in capsys.readouterr().err
+    with pytest.raises(ExportRefused, match=r"is judged on real text.*--agreement 0"):
+        export.export(moved, tmp_path / "int8", precision="int8")
+
+
+def test_own_files_are_gated_and_calibrated_too(
+    config_file: Path, toy_data: Path, tmp_path: Path
+) -> None:
+    overrides = [
+        "task.name=files",
+        f"task.train={toy_data}/sib200/train-en.tsv",
+        f"task.dev={toy_data}/sib200/dev-en.tsv",
+        "train.epochs=1",
+    ]
+    trainer.train(config.load(config_file, overrides), tmp_path / "run")
+    manifest = export.export(tmp_path / "run", tmp_path / "bundle").manifest
+    assert manifest.checks["languages"]["en"]["texts"] == 30
+    assert manifest.calibration["plain"]["examples"] == 30

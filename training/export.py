@@ -11,25 +11,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnx
-from tqdm import tqdm
 
-from training import evaluate, parity, quantize, weights
+from training import gate, parity, quantize, weights
 from training import graph as graphs_of
 from training import model as models
-from training.data import languages, load_split
 from training.method import Method
 from training.methods.adversarial import Adversarial
 from training.methods.noise import Noise
 from training.methods.xmixup import XMixup
 from training.model import Description
 from training.network import Classifier
-from training.types import Example
 from xlt_serve import bundle as bundles
 from xlt_serve.bundle import Bundle, Graph, Manifest
-from xlt_serve.calibrate import brier_score, expected_calibration_error, fit_temperature, softmax
-from xlt_serve.errors import DataError, ExportRefused, UsageError
+from xlt_serve.errors import ExportRefused, UsageError
 from xlt_serve.pipeline import Classifier as Served
 
 TOLERANCE = 1e-5
@@ -62,7 +57,8 @@ def export(
     model, description = models.load(checkpoint)
     methods = models.methods_of(description)
     wanted = chosen_graphs(graphs, methods)
-    data = data or str(description.config.get("task", {}).get("data", ""))
+    if description.task != "files":
+        data = data or str(description.config.get("task", {}).get("data", ""))
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out.parent, prefix=".export-") as scratch:
         folder = Path(scratch) / "bundle"
@@ -78,17 +74,24 @@ def export(
         }
         manifest = _manifest(name or out.name, model, description, traced, precision, notes)
         draft = Served(bundles.save(folder, manifest))
-        if has_data(description, data):
-            checks["languages"] = _check_languages(model, draft, description, data, agreement)
-            calibration = _calibrate(draft, description, data)
-            manifest = dataclasses.replace(manifest, calibration={"plain": calibration})
-            scored = evaluate.by_language(
-                evaluate.bundle_predictor(folder), description.task, data, "dev"
+        texts = gate.real_text(description, data)
+        if not texts and precision != "fp32" and agreement > 0:
+            raise ExportRefused(
+                f"--precision {precision}",
+                "is judged on real text, and the task's data are not there",
+                "give --data DIR, or --agreement 0 to go without",
             )
-            scores = {language: dataclasses.asdict(score) for language, score in scored.items()}
+        if texts:
+            verdict = gate.judge(model, draft, texts, description, agreement)
+            checks["languages"] = verdict.agreement
             manifest = dataclasses.replace(
-                manifest, scores={"dev": scores}, languages=tuple(scored)
+                manifest,
+                calibration={"plain": verdict.calibration} if verdict.calibration else {},
+                scores={"dev": verdict.scores},
+                languages=tuple(verdict.scores),
             )
+        else:
+            print("not calibrated: the task's data are not there, give --data DIR", file=sys.stderr)
         del draft
         bundles.save(folder, dataclasses.replace(manifest, checks=checks))
         if out.exists():
@@ -149,15 +152,6 @@ def _mixup(methods: Sequence[Method]) -> XMixup:
     return next(method for method in methods if isinstance(method, XMixup))
 
 
-def has_data(description: Description, data: str) -> bool:
-    if description.task == "files" or not data:
-        return False
-    try:
-        return bool(languages(description.task, data, "dev"))
-    except DataError:
-        return False
-
-
 def _manifest(
     name: str,
     model: Classifier,
@@ -195,67 +189,3 @@ def _manifest(
         notes=notes,
         packages={package: importlib.metadata.version(package) for package in PACKAGES},
     )
-
-
-def _check_languages(
-    model: Classifier,
-    draft: Served,
-    description: Description,
-    data: str,
-    least: float,
-) -> dict[str, dict[str, float]]:
-    """Agreement of labels with torch on the task's real text, language by language."""
-    out: dict[str, dict[str, float]] = {}
-    there = languages(description.task, data, "dev")
-    for language in tqdm(there, disable=not sys.stderr.isatty(), desc="comparing with torch"):
-        texts = unlabelled(description.task, data, language)
-        expected = evaluate.logits(model, texts)
-        given = draft_logits(draft, texts)
-        same = expected.argmax(axis=1) == given.argmax(axis=1)
-        out[language] = {
-            "agreement": float(same.mean()),
-            "largest_difference": float(np.abs(expected - given).max()),
-            "texts": len(texts),
-        }
-    bad = {language: row["agreement"] for language, row in out.items() if row["agreement"] < least}
-    if bad:
-        shown = ", ".join(f"{language} {value:.3f}" for language, value in sorted(bad.items()))
-        raise ExportRefused(
-            shown,
-            f"is the share of texts with torch's label, below {least}",
-            "export with --precision fp32, or lower --agreement knowingly",
-        )
-    return out
-
-
-def unlabelled(task: str, data: str, language: str, most: int = 500) -> list[Example]:
-    """Real texts of a language: its dev split, and its train split where there is one."""
-    out = load_split(task, data, "dev", language)
-    if language in languages(task, data, "train"):
-        out = out + load_split(task, data, "train", language)
-    return out[:most]
-
-
-def draft_logits(draft: Served, examples: Sequence[Example]) -> np.ndarray:
-    """The bundle's logits through its own tokenizer, as serving computes them."""
-    items = [e.text if e.pair is None else (e.text, e.pair) for e in examples]
-    tokens = draft.encoder.encode(items)
-    return draft.logits([t.pieces[0] for t in tokens if not isinstance(t, Exception)])
-
-
-def _calibrate(draft: Served, description: Description, data: str) -> dict[str, float]:
-    """A temperature on the source language's dev set, and what it does to the usual measures."""
-    examples = load_split(description.task, data, "dev", description.source_language)
-    examples = [e for e in examples if e.label in description.labels]
-    truth = np.array([description.labels.index(e.label) for e in examples])
-    values = draft_logits(draft, examples)
-    temperature = fit_temperature(values, truth)
-    raw, mended = softmax(values), softmax(values, temperature)
-    return {
-        "temperature": temperature,
-        "examples": float(len(examples)),
-        "ece_before": expected_calibration_error(raw, truth),
-        "ece_after": expected_calibration_error(mended, truth),
-        "brier_before": brier_score(raw, truth),
-        "brier_after": brier_score(mended, truth),
-    }
