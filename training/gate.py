@@ -40,7 +40,7 @@ class Verdict:
     calibration: dict[str, float]
 
 
-def real_text(description: Description, data: str, most: int = 500) -> dict[str, Text]:
+def real_text(description: Description, data: str, most: int = 300) -> dict[str, Text]:
     """Up to ``most`` texts per language of the task, or of the dev file of one's own; {} if they are
     not there any more."""
     task = description.config.get("task", {})

@@ -45,6 +45,10 @@ def test_the_transcript_runs(data: Path, tmp_path: Path) -> None:
     shutil.rmtree(project / "runs")
 
 
+def test_nothing_is_left_to_fill_in() -> None:
+    assert "@@" not in README
+
+
 def test_the_python_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
     (example,) = blocks("python")
     exec(compile(example, "README.md", "exec"), {})
