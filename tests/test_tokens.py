@@ -125,6 +125,6 @@ def test_a_huge_pair_costs_no_more_than_its_length(encoders: dict[str, Path]) ->
 
 def test_a_text_of_no_token_is_empty(encoders: dict[str, Path]) -> None:
     encoder = Encoder(encoders["bert"] / "tokenizer.json", 32)
-    (tokens,) = encoder.encode(["\u200b"])
-    assert isinstance(tokens, ItemError)
-    assert tokens.code == "empty"
+    for tokens in encoder.encode(["\u200b", ("rain", "\u200b")]):
+        assert isinstance(tokens, ItemError)
+        assert tokens.code == "empty"

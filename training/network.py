@@ -22,8 +22,7 @@ from training.types import Batch, Example
 
 @dataclass
 class Output:
-    """logits [batch, labels]; last [batch, length, width]; embedded: E(x); states: E(x) and each
-    layer's output; attentions: each layer's maps [batch, heads, length, length]. The last two only
+    """logits [batch, labels]; last [batch, length, width]; states: E(x) and each layer's output; attentions: each layer's maps [batch, heads, length, length]. The last two only
     where asked for."""
 
     logits: Tensor

@@ -96,7 +96,7 @@ class Encoder:
     def _fit(self, sides: list[list[int]], limit: int, long: Long) -> Tokens | ItemError:
         frame = self._frames[len(sides)]
         count = sum(map(len, sides)) + frame.size
-        if not any(sides):
+        if not all(sides):
             return ItemError("empty", "no token", "a text needs at least one visible character")
         if count <= limit:
             return Tokens([frame.around(sides)], count, truncated=False)
