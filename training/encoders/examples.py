@@ -15,17 +15,19 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from training.encoders import corpus, dictionaries
+from training.encoders import corpus, dictionaries, induced, names
 from training.encoders.corpus import LANGUAGES, TEACHER_LANGUAGES
 
 _WORD = re.compile(r"[A-Za-z]+")
 # UTF-8 bytes that say as much as a Latin letter does.
 _BYTES = {"ar": 1.9, "bg": 1.9, "el": 1.9, "hi": 2.6, "ru": 1.9, "th": 2.7, "ur": 1.9}
+UNTAUGHT_LANGUAGES = [language for language in LANGUAGES if language not in TEACHER_LANGUAGES]
+COMPOUNDS = {"vi": 3}  # a Vietnamese word is often two or three written ones
 _DEVANAGARI = re.compile("[\u0900-\u097f]")
 
 # Share of each kind of example within a language; kinds without data are dropped, the rest rescaled.
-TAUGHT = {"own": 0.5, "translation": 0.4, "both": 0.1}
-UNTAUGHT = {"translation": 0.4, "both": 0.1, "dictionary": 0.08, "switched": 0.27, "masked": 0.15}
+TAUGHT = {"own": 0.75, "translation": 0.18, "both": 0.07}
+UNTAUGHT = {"translation": 0.25, "both": 0.07, "dictionary": 0.08, "switched": 0.48, "masked": 0.12}
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,10 +106,17 @@ def gather(data: Path, work: Path, research: bool = False) -> Material:
             continue
         pool["translation"].append((pair.other, "", aim))
         pool["both"].append((pair.english, pair.other, aim))
-    for language, entries in words.items():
+    named = names.fetch(work / "names", UNTAUGHT_LANGUAGES)
+    for language in UNTAUGHT_LANGUAGES:
+        pool = material.pools[language]
+        own = [corpus.Pair(language, english, other) for english, other, _ in pool["both"]]
+        entries = words.get(language, [])
+        entries += induced.word_pairs(own, longest=COMPOUNDS.get(language, 1))
+        entries += names.words(named, language)
         material.lexicons[language] = dictionaries.lexicon(entries)
-        for english, other in entries:
-            material.pools[language]["dictionary"].append((other, "", target(english)))
+        bags = [(pair.english, pair.other) for pair in names.pairs(named, language)]
+        for english, other in [*entries, *bags]:
+            pool["dictionary"].append((other, "", target(english)))
     english = [row for row in material.pools["en"]["own"] if len(row[0].split()) >= 6]
     for language in material.lexicons:
         material.pools[language]["switched"] = english
@@ -133,10 +142,11 @@ def draw(material: Material, count: int, seed: int, block: int) -> list[Example]
             pools[kind], cum_weights=material.cumulative(language, kind)
         )
         if kind == "switched":
-            text = switch(text, material.lexicons[language], 0.7, generator)
+            share = generator.uniform(0.5, 1.0)
+            text = switch(text, material.lexicons[language], share, generator)
         if second and generator.random() < 0.5:
             text, second = second, text
-        masked = kind in ("masked", "both") or generator.random() < 0.3
+        masked = kind in ("masked", "both") or generator.random() < (0.3 if kind == "own" else 0.5)
         out.append(Example(text, second, aim, masked))
     return out
 

@@ -62,7 +62,8 @@ def topics(data: Path, work: Path, seeds: int) -> None:
         scores[folder] = trainer.train(made, folder)["dev_score"]
     best = max(scores, key=lambda folder: scores[folder])
     notes = "SIB-200 topics, trained on English alone, on the project's own small encoder"
-    export.export(best, BUNDLE, name=bundles.DEFAULT, precision="int8", notes=notes)
+    order = export.Order(name=bundles.DEFAULT, precision="int8", notes=notes)
+    export.export(best, BUNDLE, order)
 
 
 def hashes(folder: Path) -> dict[str, str]:

@@ -62,22 +62,19 @@ class Teacher:
 
 
 def encode_cached(texts: Sequence[str], folder: Path, name: str, block: int = 20_000) -> np.ndarray:
-    """The teacher's vectors as a read-only float16 map, computed in blocks that survive a stop."""
-    digest = hashlib.sha256("\n".join(texts).encode()).hexdigest()[:16]
-    path = folder / f"{name}-{digest}.npy"
-    if not path.exists():
-        teacher = Teacher(fetch(folder))
-        parts = []
-        for start in range(0, len(texts), block):
-            part = folder / f"{name}-{digest}.{start:08d}.npy"
-            if not part.exists():
-                vectors = teacher.encode(texts[start : start + block]).astype(np.float16)
-                np.save(part.with_suffix(".tmp.npy"), vectors)
-                part.with_suffix(".tmp.npy").rename(part)
-                print(f"teacher: {name} {start + len(vectors)}/{len(texts)}", flush=True)
-            parts.append(part)
-        np.save(path.with_suffix(".tmp.npy"), np.concatenate([np.load(part) for part in parts]))
-        path.with_suffix(".tmp.npy").rename(path)
-        for part in parts:
-            part.unlink()
-    return np.load(path, mmap_mode="r")
+    """The teacher's vectors as float16, a file for each block of texts: a stop loses little, and
+    texts added at the end cost only themselves."""
+    teacher: Teacher | None = None
+    parts = [np.zeros((0, WIDTH), dtype=np.float16)]
+    for start in range(0, len(texts), block):
+        chosen = texts[start : start + block]
+        digest = hashlib.sha256("\n".join(chosen).encode()).hexdigest()[:16]
+        path = folder / f"{name}-{digest}.npy"
+        if not path.exists():
+            teacher = teacher or Teacher(fetch(folder))
+            vectors = teacher.encode(chosen).astype(np.float16)
+            np.save(path.with_suffix(".tmp.npy"), vectors)
+            path.with_suffix(".tmp.npy").rename(path)
+            print(f"teacher: {name} {start + len(vectors)}/{len(texts)}", flush=True)
+        parts.append(np.load(path))
+    return np.concatenate(parts)
