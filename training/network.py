@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
+from training import architectures
 from training.collate import Encoding
 from training.types import Batch, Example
 
@@ -56,6 +57,19 @@ class Classifier(nn.Module):
         return base
 
     @property
+    def width(self) -> int:
+        return architectures.width(self.hf)
+
+    @property
+    def depth(self) -> int:
+        return architectures.depth(self.hf)
+
+    def layers(self, who: str) -> nn.ModuleList:
+        """The encoder's layers, for ``who`` works inside them; refused where they are of another
+        make."""
+        return architectures.layers(self.hf, who)
+
+    @property
     def labels(self) -> list[str]:
         return self.encoding.labels
 
@@ -82,9 +96,8 @@ class Classifier(nn.Module):
         """
         if batch.embeddings is not None:
             return batch.embeddings
-        inputs = self._inputs(batch)
-        inputs.pop("attention_mask")
-        embedded: Tensor = self.base.embeddings(**inputs)
+        module = self.base.embeddings
+        embedded: Tensor = module(**architectures.embedding_inputs(module, self._inputs(batch)))
         return embedded
 
     def mask(self, batch: Batch) -> Tensor:
@@ -95,8 +108,7 @@ class Classifier(nn.Module):
         """No shift of the encoder's output at the first token [batch, width], or the present one."""
         if batch.shift is not None:
             return batch.shift
-        width = self.base.config.hidden_size
-        return torch.zeros(len(batch.input_ids), width, device=self.device)
+        return torch.zeros(len(batch.input_ids), self.width, device=self.device)
 
     def forward(self, batch: Batch, *, states: bool = False, attentions: bool = False) -> Output:
         """From the ids, or from ``batch.embeddings`` where a method has set them."""
@@ -112,7 +124,8 @@ class Classifier(nn.Module):
     def encode(self, batch: Batch, **more: bool) -> tuple[Tensor, Any]:
         """The encoder's output [batch, length, width], and all that transformers says of it."""
         with _replaced_output(self.base.embeddings, batch.embeddings):
-            out = self.base(**self._inputs(batch), return_dict=True, **more)
+            inputs = architectures.with_positions(self.hf, self._inputs(batch))
+            out = self.base(**inputs, return_dict=True, **more)
         last: Tensor = out.last_hidden_state
         if "prompt" in self.slots:
             prompt: Any = self.slots["prompt"]
@@ -126,17 +139,8 @@ class Classifier(nn.Module):
             read = self.slots[name](read, batch.attention_mask)
         if batch.shift is not None:
             read = torch.cat([read[:, :1] + batch.shift.unsqueeze(1), read[:, 1:]], dim=1)
-        return Output(self.head(read), last, batch.attention_mask, **more)
-
-    def head(self, last: Tensor) -> Tensor:
-        """Last hidden states to logits, as transformers builds it: pooler, dropout and linear for
-        BERT, dense, tanh and linear for XLM-R; both read the first token."""
-        if self.base.config.model_type == "bert":
-            pooled = self.base.pooler(last)
-            logits: Tensor = self.hf.classifier(self.hf.dropout(pooled))
-        else:
-            logits = self.hf.classifier(last)
-        return logits
+        logits = architectures.HEADS[self.hf.config.model_type](self.hf, read, batch.attention_mask)
+        return Output(logits, last, batch.attention_mask, **more)
 
     @contextmanager
     def recording(self, states: bool = False, attentions: bool = False) -> Iterator[None]:
@@ -161,7 +165,7 @@ class Classifier(nn.Module):
         if "prompt" not in self.slots:
             return inputs
         prompt: Any = self.slots["prompt"]
-        words = self.base.embeddings.word_embeddings(inputs.pop("input_ids"))
+        words = self.base.get_input_embeddings()(inputs.pop("input_ids"))
         one, zero = words.new_ones(prompt.length), words.new_zeros(prompt.length)
         inputs["inputs_embeds"] = prompt.insert(words, prompt.vectors)
         inputs["attention_mask"] = prompt.insert(inputs["attention_mask"], one)

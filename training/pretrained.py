@@ -16,10 +16,10 @@ from transformers import (
 )
 from transformers.utils import logging
 
+from training.architectures import HEADS
 from xlt_serve.errors import DataError
 
 SHIPPED = Path(__file__).parent / "encoders"
-ARCHITECTURES = ("bert", "xlm-roberta", "roberta")
 
 
 def resolve(encoder: str) -> str:
@@ -47,10 +47,8 @@ def check(place: str) -> None:
             f"is neither a folder with an encoder nor a name the hub gives ({_first_line(error)})",
             "check the path; without network, give a local folder or encoder = 'small'",
         ) from None
-    if config.model_type not in ARCHITECTURES:
-        raise DataError(
-            place, f"is a {config.model_type} model; supported: {', '.join(ARCHITECTURES)}"
-        )
+    if config.model_type not in HEADS:
+        raise DataError(place, f"is a {config.model_type} model; supported: {', '.join(HEADS)}")
 
 
 def load_classifier(place: str, settings: dict[str, Any]) -> PreTrainedModel:

@@ -162,7 +162,7 @@ def freeze_bottom(model: Classifier, layers: int) -> None:
     """
     if layers >= 0:
         model.base.embeddings.requires_grad_(False)
-        for layer in model.base.encoder.layer[:layers]:
+        for layer in model.layers("train.freeze")[:layers]:
             layer.requires_grad_(False)
 
 

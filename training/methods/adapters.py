@@ -41,9 +41,9 @@ class Adapters(Method):
         return least_problems(self, 1, "size")
 
     def attach(self, model: Classifier) -> None:
-        width = model.base.config.hidden_size
+        width = model.width
         modules = nn.ModuleList()
-        for layer in model.base.encoder.layer:
+        for layer in model.layers("adapters"):
             for place in (layer.attention.output.dense, layer.output.dense):
                 adapter = Bottleneck(width, self.size).to(model.device)
                 modules.append(adapter)

@@ -36,5 +36,5 @@ class BatchNorm(Method):
     """
 
     def attach(self, model: Classifier) -> None:
-        model.slots["batch_norm"] = TokenBatchNorm(model.base.config.hidden_size).to(model.device)
+        model.slots["batch_norm"] = TokenBatchNorm(model.width).to(model.device)
         model.after.append("batch_norm")

@@ -88,14 +88,14 @@ class EAR(Method):
         self._source = context.source
         if self.push != "gaussian":
             self._table = load_synonyms(self.table, context, self.dictionary_scale)
-        depth = model.base.config.num_hidden_layers
+        depth = model.depth
         self._layer = self.layer or max(1, depth // 2)
         if self._layer > depth:
             raise UsageError(f"ear.layer = {self.layer}", f"the encoder has {depth} layers")
         if self.pull == "attention":
             model.hf.set_attn_implementation("eager")  # the fused kinds keep their maps
             # Maps are read after dropout: with it, even a text and itself would differ.
-            model.base.encoder.layer[self._layer - 1].attention.self.dropout.p = 0.0
+            model.layers("ear")[self._layer - 1].attention.self.dropout.p = 0.0
 
     def copy(self, model: Classifier, plain: Batch) -> Batch:
         """xᵃ: the same examples with synonyms, or with noise on E(x)."""

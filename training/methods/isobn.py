@@ -58,7 +58,7 @@ class IsoBN(Method):
     beta: float = 0.5
 
     def attach(self, model: Classifier) -> None:
-        width = model.base.config.hidden_size
+        width = model.width
         norm = FirstTokenIsoBN(width, self.momentum, self.eps, self.beta)
         model.slots["isobn"] = norm.to(model.device)
         model.after.append("isobn")

@@ -52,7 +52,7 @@ class SoftPrompt(Method):
             raise UsageError(
                 f"soft_prompt.length = {self.length}", f"the encoder has {model.room} positions"
             )
-        words = model.base.embeddings.word_embeddings.weight
+        words = model.base.get_input_embeddings().weight
         prompt = Prompt(self.length, words.shape[1], float(words.detach().std()))
         model.slots["prompt"] = prompt.to(model.device)
         model.encoding.max_length = min(model.encoding.max_length, model.room)

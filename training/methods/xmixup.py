@@ -91,7 +91,7 @@ def mix(model: Classifier, target: Batch, source: Batch, layer: int, gate: Gate)
         for stream, batch in zip(streams, (target, source), strict=True)
     ]
     ratio = entropy = streams[0].new_zeros(streams[0].shape[0])  # len() would fix it in a graph
-    for number, block in enumerate(model.base.encoder.layer, 1):
+    for number, block in enumerate(model.layers("xmixup"), 1):
         if number != layer:
             streams = [block(s, m) for s, m in zip(streams, masks, strict=True)]
             continue
@@ -170,7 +170,7 @@ class XMixup(Method):
         yield from translated
 
     def attach(self, model: Classifier) -> None:
-        depth = model.base.config.num_hidden_layers
+        depth = model.depth
         if self.layer > depth:
             raise UsageError(f"xmixup.layer = {self.layer}", f"the encoder has {depth} layers")
         gate = Gate(self.ceiling, self.gate, self.ratio == "fixed").to(model.device)

@@ -1,0 +1,98 @@
+"""What differs between encoder families: how the head reads the encoder's output, and its layers.
+
+Sizes come from optimum's normalised configs, which know that DistilBERT calls its width ``dim``.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any, cast
+
+import torch
+from optimum.utils import NormalizedConfigManager
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from xlt_serve.errors import UsageError
+
+Head = Callable[[Any, Tensor, Tensor], Tensor]
+
+
+def _bert(hf: Any, last: Tensor, mask: Tensor) -> Tensor:
+    return cast(Tensor, hf.classifier(hf.dropout(hf.base_model.pooler(last))))
+
+
+def _roberta(hf: Any, last: Tensor, mask: Tensor) -> Tensor:
+    return cast(Tensor, hf.classifier(last))
+
+
+def _distilbert(hf: Any, last: Tensor, mask: Tensor) -> Tensor:
+    hidden = nn.functional.relu(hf.pre_classifier(last[:, 0]))
+    return cast(Tensor, hf.classifier(hf.dropout(hidden)))
+
+
+def _deberta(hf: Any, last: Tensor, mask: Tensor) -> Tensor:
+    return cast(Tensor, hf.classifier(hf.dropout(hf.pooler(last))))
+
+
+def _modernbert(hf: Any, last: Tensor, mask: Tensor) -> Tensor:
+    if hf.config.classifier_pooling == "cls":
+        pooled = last[:, 0]
+    else:
+        pooled = (last * mask.unsqueeze(-1)).sum(dim=1) / mask.sum(dim=1, keepdim=True)
+    return cast(Tensor, hf.classifier(hf.drop(hf.head(pooled))))
+
+
+# Last hidden states and attention mask to logits, as transformers' own forward does it.
+HEADS: dict[str, Head] = {
+    "bert": _bert,
+    "roberta": _roberta,
+    "xlm-roberta": _roberta,
+    "distilbert": _distilbert,
+    "deberta-v2": _deberta,
+    "modernbert": _modernbert,
+}
+# Those whose layers take and give hidden states in the same way, so that methods may work inside.
+OPEN_LAYERS = ("bert", "roberta", "xlm-roberta")
+
+
+def width(hf: PreTrainedModel) -> int:
+    return int(_sizes(hf).hidden_size)
+
+
+def depth(hf: PreTrainedModel) -> int:
+    return int(_sizes(hf).num_layers)
+
+
+def layers(hf: PreTrainedModel, who: str) -> nn.ModuleList:
+    """The encoder's layers for a method that works inside them."""
+    kind = hf.config.model_type
+    if kind not in OPEN_LAYERS:
+        raise UsageError(
+            who,
+            f"works inside the layers of {', '.join(OPEN_LAYERS)}; this encoder is {kind}",
+            "choose such an encoder, or another method",
+        )
+    return cast(nn.ModuleList, hf.base_model.encoder.layer)
+
+
+def embedding_inputs(embeddings: nn.Module, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Of a model's inputs those that its embeddings module reads (DeBERTa's also reads the mask)."""
+    known = inspect.signature(embeddings.forward).parameters
+    named = inputs | ({"mask": inputs["attention_mask"]} if "mask" in known else {})
+    return {name: value for name, value in named.items() if name in known}
+
+
+def with_positions(hf: PreTrainedModel, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Rotary encoders get their positions as an input of the batch's size: onnxruntime's operator
+    does not broadcast the single row that transformers would make."""
+    if hf.config.model_type != "modernbert":
+        return inputs
+    mask = inputs["attention_mask"]
+    positions = torch.arange(mask.shape[1], device=mask.device).unsqueeze(0).expand_as(mask)
+    return inputs | {"position_ids": positions}
+
+
+def _sizes(hf: PreTrainedModel) -> Any:
+    return NormalizedConfigManager.get_normalized_config_class(hf.config.model_type)(hf.config)
