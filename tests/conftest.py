@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from tests import graphs
+from xlt_serve.bundle import Bundle
+
 # Before anything imports them: no hub, no tracking, metrics of the service in a folder of their own.
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["BENTOML_DO_NOT_TRACK"] = "true"
@@ -292,3 +295,16 @@ def pair_bundle(tmp_path_factory: pytest.TempPathFactory, pair_checkpoint: Path)
     from training import export
 
     return export.export(pair_checkpoint, tmp_path_factory.mktemp("bundles") / "pairs").path
+
+
+@pytest.fixture(scope="session")
+def graph_bundles(
+    tmp_path_factory: pytest.TempPathFactory, encoders: dict[str, Path]
+) -> dict[str, Bundle]:
+    """All three graphs over XLM-R and over BERT (with token types), noise in each of its places."""
+    folder = tmp_path_factory.mktemp("graphs")
+    return {
+        "xlm-roberta": graphs.make(encoders["xlm-roberta"], folder / "xlm-roberta"),
+        "bert": graphs.make(encoders["bert"], folder / "bert", at="encoder"),
+        "prompts": graphs.make(encoders["xlm-roberta"], folder / "prompts", prompts=True),
+    }
