@@ -6,11 +6,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from xlt_serve.calibrate import (
+    answered,
+    bootstrap_interval,
     brier_score,
+    cross_validated,
     expected_calibration_error,
     fit_temperature,
     negative_log_likelihood,
+    probabilities,
+    risk_coverage,
     softmax,
+    threshold_for_error,
 )
 
 LOGITS = st.lists(
@@ -64,3 +70,53 @@ def test_wrong_values_are_refused() -> None:
         softmax([[1.0, 2.0]], 0)
     with pytest.raises(ValueError, match="got 1 for 2"):
         fit_temperature([[1.0, 2.0], [2.0, 1.0]], [0])
+
+
+def test_streams_are_averaged() -> None:
+    logits = np.array([[[2.0, 0.0], [0.0, 0.0]]])
+    expected = (softmax([[2.0, 0.0]]) + 0.5) / 2
+    np.testing.assert_allclose(probabilities(logits), expected)
+    assert fit_temperature(np.repeat(logits, 50, axis=0), [0] * 50) < 1
+
+
+def test_cross_validation_does_not_see_its_own_fold() -> None:
+    """One wild row pulls the temperature of every other row, but never its own."""
+    generator = np.random.default_rng(0)
+    labels = generator.integers(3, size=60)
+    logits = generator.normal(size=(60, 3)) + 3 * np.eye(3)[labels]
+    calm = cross_validated(logits, labels, folds=60)
+    wild = logits.copy()
+    wild[7] *= 50
+    again = cross_validated(wild, labels, folds=60)
+    own = fit_temperature(np.delete(logits, 7, axis=0), np.delete(labels, 7))
+    np.testing.assert_allclose(again[7], softmax(wild[7], own))
+    assert np.abs(again[8] - calm[8]).max() > 0 or wild[7].argmax() == labels[7]
+
+
+def test_intervals_cover_the_truth_about_as_often_as_they_say() -> None:
+    """The Brier score of a known distribution, 200 samples of 120 rows."""
+    generator = np.random.default_rng(0)
+    row = np.array([0.7, 0.2, 0.1])
+    truth = sum(p * ((row - np.eye(3)[c]) ** 2).sum() for c, p in enumerate(row))
+    inside = 0
+    for seed in range(200):
+        labels = generator.choice(3, p=row, size=120)
+        low, high = bootstrap_interval(
+            brier_score, np.tile(row, (120, 1)), labels, resamples=200, seed=seed
+        )
+        inside += low <= truth <= high
+    assert 0.88 <= inside / 200 <= 0.99
+
+
+def test_a_threshold_gives_the_error_asked_for() -> None:
+    confidence = np.array([0.95, 0.9, 0.8, 0.7, 0.6])
+    given_probabilities = np.stack([confidence, 1 - confidence], axis=1)
+    labels = [0, 0, 1, 0, 1]  # wrong at .8 and at .6
+    assert threshold_for_error(given_probabilities, labels, 0.0) == 0.9
+    assert threshold_for_error(given_probabilities, labels, 0.25) == 0.7
+    assert threshold_for_error(given_probabilities, labels, 1.0) == 0.6
+    assert threshold_for_error(given_probabilities[2:3], [1], 0.5) is None
+    curve = risk_coverage(given_probabilities, labels, points=5)
+    assert [point.error for point in curve] == pytest.approx([0, 0, 1 / 3, 1 / 4, 2 / 5])
+    assert [point.coverage for point in curve] == pytest.approx([0.2, 0.4, 0.6, 0.8, 1.0])
+    assert answered(given_probabilities, labels, 2.0).coverage == 0

@@ -180,7 +180,8 @@ def test_a_line_that_is_no_text_does_not_sink_its_neighbours(
 
 
 @pytest.mark.parametrize(
-    "command", ["train", "eval", "export", "predict", "inspect", "serve", "methods", "fisher"]
+    "command",
+    ["train", "eval", "export", "engine", "predict", "inspect", "serve", "methods", "fisher"],
 )
 def test_help_of_each_command(capsys: pytest.CaptureFixture[str], command: str) -> None:
     code, out, _ = run(capsys, command, "--help")

@@ -16,9 +16,12 @@ from training import (
     export,
     gate,
     graph,
+    half,
     model,
     parity,
     quantize,
+    speed,
+    tensorrt,
     trainer,
     weights,
 )
@@ -26,10 +29,17 @@ from training.data import load_split
 from training.methods.noise import Noise
 from training.methods.soft_prompt import SoftPrompt
 from training.methods.xmixup import XMixup
+from training.types import Example
 from xlt_serve import bundle as bundles
 from xlt_serve import load
 from xlt_serve.errors import DataError, ExportRefused, UsageError
+from xlt_serve.pipeline import Classifier
 from xlt_serve.session import Session
+
+
+def served_logits(classifier: Classifier, examples: list[Example]) -> np.ndarray:
+    return classifier.logits(gate.tokenised(classifier, examples))
+
 
 SHAPES = [(1, 1), (1, 2), (2, 1), (1, 7), (4, 33), (8, 128), (8, 512)]
 
@@ -128,7 +138,16 @@ def test_the_manifest_records_what_was_checked(bundle: Path, toy_data: Path) -> 
     examples = load_split("sib200", toy_data, "dev", "de")
     predict = evaluate.bundle_predictor(bundle)
     right = np.mean([p == e.label for p, e in zip(predict(examples), examples, strict=True)])
-    assert manifest.scores["dev"]["de"]["accuracy"] == pytest.approx(right)
+    german = manifest.scores["dev"]["de"]
+    assert german["accuracy"] == pytest.approx(right)
+    for measure in ("nll", "brier", "ece"):
+        assert 0 <= german[measure]["low"] <= german[measure]["value"] <= german[measure]["high"]
+    assert [point["coverage"] for point in german["risk_coverage"]] == sorted(
+        point["coverage"] for point in german["risk_coverage"]
+    )
+    assert german["risk_coverage"][-1]["error"] == pytest.approx(1 - right)
+    assert manifest.checks["invariance"]["plain"]["holds"]
+    assert sum(manifest.checks["lengths"]["histogram"].values()) > 100
 
 
 def test_the_bundle_gives_the_logits_of_the_checkpoint(
@@ -137,7 +156,7 @@ def test_the_bundle_gives_the_logits_of_the_checkpoint(
     network, _ = model.load(checkpoint)
     examples = load_split("sib200", toy_data, "test", "en")
     expected = evaluate.logits(network, examples)
-    np.testing.assert_allclose(gate.served_logits(load(bundle), examples), expected, atol=1e-5)
+    np.testing.assert_allclose(served_logits(load(bundle), examples), expected, atol=1e-5)
 
 
 def test_no_path_of_the_machine_gets_into_a_bundle(bundle: Path) -> None:
@@ -151,13 +170,15 @@ def test_no_path_of_the_machine_gets_into_a_bundle(bundle: Path) -> None:
 def test_int8_is_small_close_and_independent_of_neighbours(
     checkpoint: Path, bundle: Path, toy_data: Path, tmp_path: Path
 ) -> None:
-    made = export.export(checkpoint, tmp_path / "int8", precision="int8", agreement=0.9)
+    made = export.export(
+        checkpoint, tmp_path / "int8", export.Order(precision="int8", agreement=0.9)
+    )
     assert made.manifest.graphs["plain"].precision == "int8"
     classifier = load(made.path)
     examples = load_split("sib200", toy_data, "test", "en")
     texts = [example.text for example in examples]
-    full = gate.served_logits(load(bundle), examples)
-    assert np.abs(gate.served_logits(classifier, examples) - full).max() < 0.1 * np.abs(full).max()
+    full = served_logits(load(bundle), examples)
+    assert np.abs(served_logits(classifier, examples) - full).max() < 0.1 * np.abs(full).max()
     alone = [classifier.predict([text])[0].probabilities for text in texts]
     together = classifier.predict([*texts, "storm " * 50])
     for one, many in zip(alone, together, strict=False):
@@ -201,18 +222,17 @@ def test_quantised_products_match_numpy(tmp_path: Path) -> None:
     np.testing.assert_allclose(given, expected, rtol=1e-4, atol=1e-3)
 
 
+def two_levels(values: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray]:
+    """Signs alone: a quantisation that nobody wants."""
+    return np.sign(values).astype(np.int8), np.abs(values).max(axis=axis, keepdims=True)
+
+
 def test_a_broken_quantisation_does_not_pass_the_gate(
     checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    right = quantize.rounded
-
-    def two_levels(values: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray]:
-        whole, scale = right(values, axis)
-        return np.sign(whole).astype(np.int8), scale
-
     monkeypatch.setattr(quantize, "rounded", two_levels)
-    with pytest.raises(ExportRefused, match=r"(de|en) 0\.\d+.*below 0.99; export with"):
-        export.export(checkpoint, tmp_path / "out", precision="int8")
+    with pytest.raises(ExportRefused, match=r"(de|en) 0\.\d+.*below 0.99; keep layers"):
+        export.export(checkpoint, tmp_path / "out", export.Order(precision="int8"))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -246,8 +266,8 @@ def test_out_may_be_a_bundle_but_nothing_else(
         export.export(checkpoint, tmp_path / "thesis")
     with pytest.raises(DataError, match="is not a finished checkpoint"):
         export.export(tmp_path / "thesis", tmp_path / "new")
-    with pytest.raises(UsageError, match="must be fp32 or int8"):
-        export.export(checkpoint, tmp_path / "new", precision="int4")
+    with pytest.raises(UsageError, match="must be one of fp32, fp16, int8, auto"):
+        export.export(checkpoint, tmp_path / "new", export.Order(precision="int4"))
 
 
 def test_export_without_data_still_works_and_says_so(
@@ -263,7 +283,7 @@ def test_export_without_data_still_works_and_says_so(
     assert "languages" not in made.manifest.checks
     assert "not calibrated" in capsys.readouterr().err
     with pytest.raises(ExportRefused, match=r"is judged on real text.*--agreement 0"):
-        export.export(moved, tmp_path / "int8", precision="int8")
+        export.export(moved, tmp_path / "int8", export.Order(precision="int8"))
 
 
 def test_own_files_are_gated_and_calibrated_too(
@@ -279,3 +299,119 @@ def test_own_files_are_gated_and_calibrated_too(
     manifest = export.export(tmp_path / "run", tmp_path / "bundle").manifest
     assert manifest.checks["languages"]["en"]["texts"] == 30
     assert manifest.calibration["plain"]["examples"] == 30
+
+
+def test_all_graphs_are_gated_and_calibrated_by_mode(
+    config_file: Path, toy_data: Path, tmp_path: Path
+) -> None:
+    """One export of a model that mixes: three graphs, each compared, paired with its temperature."""
+    overrides = ["train.epochs=1", 'method=[{name = "xmixup", layer = 1}]']
+    trainer.train(config.load(config_file, overrides), tmp_path / "run")
+    order = export.Order(precision="int8", graphs=["perturbed", "paired"], agreement=0.8)
+    manifest = export.export(tmp_path / "run", tmp_path / "bundle", order).manifest
+    assert set(manifest.checks["graphs"]) == {"perturbed", "paired"}
+    assert set(manifest.checks["invariance"]) == {"plain", "perturbed", "paired"}
+    assert set(manifest.calibration) == {"plain", "paired"}
+    size = sum(f.stat().st_size for f in (tmp_path / "bundle").iterdir() if f.suffix in GRAPH_FILES)
+    plain = export.export(tmp_path / "run", tmp_path / "one", export.Order(graphs=["plain"]))
+    assert plain.manifest.graphs.keys() == {"plain"}
+    weights_alone = (tmp_path / "bundle" / "weights.bin").stat().st_size
+    assert size < weights_alone + 3 * (tmp_path / "bundle" / "paired.onnx").stat().st_size
+
+
+GRAPH_FILES = (".onnx", ".bin")
+
+
+def test_fp16_is_half_the_size_and_close(
+    checkpoint: Path, bundle: Path, toy_data: Path, tmp_path: Path
+) -> None:
+    made = export.export(checkpoint, tmp_path / "fp16", export.Order(precision="fp16"))
+    examples = load_split("sib200", toy_data, "test", "en")
+    full = served_logits(load(bundle), examples)
+    given = served_logits(load(made.path), examples)
+    assert 0 < np.abs(given - full).max() < 0.01 * np.abs(full).max()
+    sizes = [(folder / "weights.bin").stat().st_size for folder in (made.path, bundle)]
+    assert sizes[0] < 0.6 * sizes[1]
+    onnx.checker.check_model(str(made.path / "plain.onnx"), full_check=True)
+    assert made.manifest.checks["invariance"]["plain"]["tolerance"] == 0.01
+
+
+def test_norms_stay_fp32_in_an_fp16_graph(checkpoint: Path) -> None:
+    """A layer norm of values in the thousands would overflow where it squares them."""
+    network, _ = model.load(checkpoint)
+    made = half.fp16(graph.plain(network))
+    kinds = {tensor.name: tensor.data_type for tensor in made.graph.initializer}
+    norms = [node for node in made.graph.node if node.op_type == "LayerNormalization"]
+    assert norms
+    for node in norms:
+        assert kinds[node.input[1]] == onnx.TensorProto.FLOAT
+    products = [kinds[n.input[1]] for n in made.graph.node if n.op_type == "MatMul"]
+    assert set(products) == {onnx.TensorProto.FLOAT16}
+
+
+def test_excluded_layers_keep_their_precision(checkpoint: Path) -> None:
+    network, _ = model.load(checkpoint)
+    traced = graph.plain(network)
+    kinds = [
+        {
+            node.name
+            for node in quantize.int8(traced, exclude, 64).graph.node
+            if node.op_type == "MatMul"
+        }
+        for exclude in ("", r"layer\.0\.")
+    ]
+    assert len(kinds[0]) == 0
+    assert len(kinds[1]) == 6
+    assert all("layer.0." in name for name in kinds[1])
+
+
+def test_auto_takes_the_fastest_that_passes(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(speed, "race", lambda folders: {p: len(p) for p in folders})
+    monkeypatch.setattr(speed, "candidates", lambda tensorrt: ["int8", "fp32", "fp16"])
+    monkeypatch.setattr(quantize, "rounded", two_levels)
+    made = export.export(checkpoint, tmp_path / "auto", export.Order(precision="auto"))
+    assert made.manifest.graphs["plain"].precision == "fp32"  # int8 fails, the first of the rest
+    assert made.manifest.checks["auto"]["time_to_the_fastest"] == {"fp32": 1.0, "fp16": 1.0}
+    assert "below 0.99" in made.manifest.checks["auto"]["refused"]["int8"]
+
+
+def test_a_race_times_real_graphs(bundle: Path) -> None:
+    seconds = speed.race({"a": bundle, "b": bundle})
+    assert all(0 < value < 1 for value in seconds.values())
+
+
+def test_a_target_error_sets_the_threshold_of_serving(checkpoint: Path, tmp_path: Path) -> None:
+    order = export.Order(target_error=0.0, languages=["de"])
+    made = export.export(checkpoint, tmp_path / "bundle", order)
+    assert set(made.manifest.languages) == {"en", "de"}
+    plain = made.manifest.calibration["plain"]
+    assert plain["target_error"] == 0.0
+    scores = made.manifest.scores["dev"]
+    assert scores["en"]["answered"]["error"] == 0.0
+    assert 0 < scores["de"]["answered"]["coverage"] <= 1
+    classifier = load(made.path)
+    answers = [classifier.predict([text])[0] for text in ("we saw it", "goal match team score")]
+    for answer in answers:
+        sure = max(answer.probabilities.values()) >= plain["abstain_below"]
+        assert (answer.label is not None) == sure
+        assert answer.abstained == (None if sure else "confidence")
+    assert classifier.predict(["we saw it"], abstain_below=0.0)[0].label is not None
+    with pytest.raises(UsageError, match="languages xx"):
+        export.export(checkpoint, tmp_path / "no", export.Order(languages=["xx"]))
+    with pytest.raises(UsageError, match="TensorRT does not take integer products"):
+        export.export(checkpoint, tmp_path / "no", export.Order(precision="int8", tensorrt=True))
+
+
+@pytest.mark.parametrize("precision", ["fp16", "fp32"])
+def test_a_tensorrt_export_has_nothing_that_tensorrt_refuses(
+    checkpoint: Path, tmp_path: Path, precision: str
+) -> None:
+    order = export.Order(precision=precision, tensorrt=True, graphs=["perturbed"])
+    made = export.export(checkpoint, tmp_path / "bundle", order)
+    assert made.manifest.checks["tensorrt"] is True
+    for name in made.manifest.graphs:
+        assert tensorrt.problems(made.path / f"{name}.onnx") == []
+        domains = {used.domain for used in onnx.load(made.path / f"{name}.onnx").opset_import}
+        assert domains == {""}

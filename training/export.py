@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import dataclasses
+import contextlib
 import importlib.metadata
+import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import onnx
 
-from training import gate, parity, quantize, weights
+from training import gate, half, parity, quantize, speed, tensorrt, trim, weights
 from training import graph as graphs_of
 from training import model as models
 from training.method import Method
@@ -30,74 +32,199 @@ from xlt_serve.pipeline import Classifier as Served
 TOLERANCE = 1e-5
 AGREEMENT = 0.99
 GRAPHS = ("plain", "perturbed", "paired")
-PACKAGES = ("xlt-serve", "torch", "transformers", "onnx", "onnxruntime", "tokenizers", "numpy")
+# (graph, pattern of the layers that stay fp32) → graph
+PRECISIONS: dict[str, Callable[[onnx.ModelProto, str], onnx.ModelProto]] = {
+    "fp32": lambda graph, exclude: graph,
+    "fp16": half.fp16,
+    "int8": quantize.int8,
+}
+PACKAGES = (
+    "xlt-serve",
+    "torch",
+    "transformers",
+    "onnx",
+    "onnxruntime",
+    "onnxruntime-gpu",
+    "tokenizers",
+    "numpy",
+)
 
 
-def export(
-    checkpoint: Path,
-    out: Path,
-    *,
-    name: str = "",
-    precision: str = "fp32",
-    graphs: Sequence[str] = (),
-    data: str = "",
-    notes: str = "",
-    agreement: float = AGREEMENT,
-) -> Bundle:
-    """Write a bundle to ``out``, whole or not at all.
+@dataclass(frozen=True)
+class Order:
+    """What to make of a checkpoint.
 
     ``graphs``: plain always; none given: perturbed too where training used noise, paired where it
-    mixed. With ``data`` (the task's folder; by default that of training, if it is still there) the
-    gate also compares labels on real text per language, and the probabilities are calibrated.
+    mixed. ``data``: the task's folder, by default that of training, if it is still there: the gate
+    compares labels on its text per language (``languages``, by default all), and calibrates.
+    ``exclude``: a regular expression; layers whose name it matches stay fp32. ``trim_vocab``:
+    languages whose pieces stay. ``target_error``: abstain so that no more are wrong on dev.
     """
-    if precision not in ("fp32", "int8"):
-        raise UsageError(f"precision={precision!r}", "must be fp32 or int8")
-    if out.exists() and any(out.iterdir()) and not (out / bundles.MANIFEST).is_file():
-        raise UsageError(out, "is not empty and holds no bundle", "give an empty or new --out")
-    model, description = models.load(checkpoint)
-    methods = models.methods_of(description)
-    wanted = chosen_graphs(graphs, methods)
-    if description.task != "files":
-        data = data or str(description.config.get("task", {}).get("data", ""))
+
+    name: str = ""
+    precision: str = "fp32"
+    graphs: Sequence[str] = ()
+    data: str = ""
+    notes: str = ""
+    agreement: float = AGREEMENT
+    languages: Sequence[str] = ()
+    exclude: str = ""
+    trim_vocab: Sequence[str] = ()
+    tensorrt: bool = False
+    target_error: float | None = None
+
+
+@dataclass(frozen=True)
+class Source:
+    """A loaded checkpoint with its traced graphs and the text that it is judged on."""
+
+    model: Classifier
+    description: Description
+    methods: list[Method]
+    traced: dict[str, onnx.ModelProto]
+    texts: dict[str, gate.Text]
+    trimmed: dict[str, int]
+
+    @property
+    def mixup(self) -> XMixup | None:
+        return next((method for method in self.methods if isinstance(method, XMixup)), None)
+
+
+def export(checkpoint: Path, out: Path, order: Order | None = None) -> Bundle:
+    """Write a bundle to ``out``, whole or not at all."""
+    order = order or Order()
+    check(order, out)
+    source = prepare(checkpoint, order)
+    name = order.name or out.name
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out.parent, prefix=".export-") as scratch:
-        folder = Path(scratch) / "bundle"
-        folder.mkdir()
-        traced = {graph: trace(graph, model, methods) for graph in wanted}
-        if precision == "int8":
-            traced = {graph: quantize.int8(made) for graph, made in traced.items()}
-        weights.save(traced, folder)
-        model.tokenizer.save_pretrained(folder)
-        model.hf.config.save_pretrained(folder)
-        checks: dict[str, Any] = {
-            "shapes": {g: check_shapes(g, model, methods, folder, precision) for g in wanted}
-        }
-        manifest = _manifest(name or out.name, model, description, traced, precision, notes)
-        draft = Served(bundles.save(folder, manifest))
-        texts = gate.real_text(description, data)
-        if not texts and precision != "fp32" and agreement > 0:
-            raise ExportRefused(
-                f"--precision {precision}",
-                "is judged on real text, and the task's data are not there",
-                "give --data DIR, or --agreement 0 to go without",
-            )
-        if texts:
-            verdict = gate.judge(model, draft, texts, description, agreement)
-            checks["languages"] = verdict.agreement
-            manifest = dataclasses.replace(
-                manifest,
-                calibration={"plain": verdict.calibration} if verdict.calibration else {},
-                scores={"dev": verdict.scores},
-                languages=tuple(verdict.scores),
-            )
+        if order.precision == "auto":
+            folder = fastest(source, replace(order, name=name), Path(scratch))
         else:
-            print("not calibrated: the task's data are not there, give --data DIR", file=sys.stderr)
-        del draft
-        bundles.save(folder, dataclasses.replace(manifest, checks=checks))
+            folder = attempt(source, replace(order, name=name), Path(scratch) / order.precision)
         if out.exists():
             shutil.rmtree(out)
         folder.rename(out)
     return bundles.load(out)
+
+
+def check(order: Order, out: Path) -> None:
+    if order.precision not in (*PRECISIONS, "auto"):
+        raise UsageError(
+            f"precision={order.precision!r}", f"must be one of {', '.join([*PRECISIONS, 'auto'])}"
+        )
+    if order.tensorrt and order.precision == "int8":
+        raise UsageError(
+            "--tensorrt with --precision int8",
+            "TensorRT does not take integer products with a scale per token",
+            "export with --precision fp16",
+        )
+    if order.target_error is not None and not 0 <= order.target_error < 1:
+        raise UsageError(f"target_error={order.target_error}", "must be in [0, 1)")
+    try:
+        re.compile(order.exclude)
+    except re.error as error:
+        raise UsageError(
+            f"exclude={order.exclude!r}", f"is no regular expression ({error})"
+        ) from None
+    if out.exists() and any(out.iterdir()) and not (out / bundles.MANIFEST).is_file():
+        raise UsageError(out, "is not empty and holds no bundle", "give an empty or new --out")
+
+
+def prepare(checkpoint: Path, order: Order) -> Source:
+    model, description = models.load(checkpoint)
+    methods = models.methods_of(description)
+    data = order.data
+    if description.task != "files":
+        data = data or str(description.config.get("task", {}).get("data", ""))
+    only = order.languages or order.trim_vocab
+    trimmed = trim.trim(model, order.trim_vocab) if order.trim_vocab else {}
+    traced = {name: trace(name, model, methods) for name in chosen_graphs(order.graphs, methods)}
+    texts = gate.real_text(description, data, only)
+    return Source(model, description, methods, traced, texts, trimmed)
+
+
+def attempt(source: Source, order: Order, folder: Path) -> Path:
+    """A bundle in ``folder`` in the precision of the order, or a refusal."""
+    folder.mkdir()
+    precision, model = order.precision, source.model
+    traced = {
+        name: PRECISIONS[precision](made, order.exclude) for name, made in source.traced.items()
+    }
+    if order.tensorrt:
+        traced = {name: tensorrt.fitted(made) for name, made in traced.items()}
+    weights.save(traced, folder)
+    model.tokenizer.save_pretrained(folder)
+    model.hf.config.save_pretrained(folder)
+    checks: dict[str, Any] = {
+        "shapes": {g: check_shapes(g, model, source.methods, folder, precision) for g in traced}
+    }
+    if source.trimmed:
+        checks["trimmed"] = source.trimmed | {"languages": list(order.trim_vocab)}
+    if order.tensorrt:
+        refuse_problems(traced, folder)
+        checks["tensorrt"] = True
+    manifest = _manifest(order, model, source.description, traced)
+    if "perturbed" in traced:
+        manifest = replace(manifest, noise=trained_noise(source.methods))
+    draft = Served(bundles.save(folder, manifest))
+    if not source.texts and precision != "fp32" and order.agreement > 0:
+        raise ExportRefused(
+            f"--precision {precision}",
+            "is judged on real text, and the task's data are not there",
+            "give --data DIR, or --agreement 0 to go without",
+        )
+    if source.texts:
+        verdict = gate.judge(
+            model,
+            source.mixup,
+            draft,
+            source.texts,
+            source.description,
+            order.agreement,
+            order.target_error,
+        )
+        checks |= verdict.checks
+        manifest = replace(
+            manifest,
+            calibration=verdict.calibration,
+            scores={"dev": verdict.scores},
+            languages=tuple(verdict.scores),
+        )
+    else:
+        print("not calibrated: the task's data are not there, give --data DIR", file=sys.stderr)
+    bundles.save(folder, replace(manifest, checks=checks))
+    return folder
+
+
+def fastest(source: Source, order: Order, scratch: Path) -> Path:
+    """Of the precisions that pass the gate, the one that runs fastest on this machine."""
+    made: dict[str, Path] = {}
+    refused: dict[str, str] = {}
+    for precision in speed.candidates(order.tensorrt):
+        try:
+            made[precision] = attempt(
+                source, replace(order, precision=precision), scratch / precision
+            )
+        except ExportRefused as error:
+            refused[precision] = str(error)
+    if not made:
+        raise ExportRefused("auto", f"no precision passes the gate ({refused})")
+    seconds = speed.race(made)
+    best = min(seconds, key=lambda precision: seconds[precision])
+    relative = {precision: value / seconds[best] for precision, value in seconds.items()}
+    manifest = bundles.load(made[best]).manifest
+    report = {"time_to_the_fastest": relative, "refused": refused}
+    bundles.save(made[best], replace(manifest, checks=manifest.checks | {"auto": report}))
+    return made[best]
+
+
+def refuse_problems(traced: dict[str, onnx.ModelProto], folder: Path) -> None:
+    for name in traced:
+        if problems := tensorrt.problems(folder / f"{name}.onnx"):
+            raise ExportRefused(
+                f"the {name} graph", "; ".join(problems), "export without --tensorrt"
+            )
 
 
 def chosen_graphs(asked: Sequence[str], methods: Sequence[Method]) -> list[str]:
@@ -118,6 +245,16 @@ def noise_place(methods: Sequence[Method]) -> str:
     return next((m.at for m in methods if isinstance(m, Noise | Adversarial)), "embeddings")
 
 
+def trained_noise(methods: Sequence[Method]) -> dict[str, Any]:
+    """What the manifest says of noise: where it goes, and which kind the model has learnt to bear."""
+    for method in methods:
+        if isinstance(method, Noise):
+            gaussian = method.distribution == "gaussian"
+            scale = method.sigma if gaussian else method.epsilon
+            return {"at": method.at, "kind": method.distribution, "scale": scale}
+    return {"at": noise_place(methods)}
+
+
 def trace(graph: str, model: Classifier, methods: Sequence[Method]) -> onnx.ModelProto:
     if graph == "perturbed":
         return graphs_of.perturbed(model, noise_place(methods))
@@ -129,8 +266,8 @@ def trace(graph: str, model: Classifier, methods: Sequence[Method]) -> onnx.Mode
 def check_shapes(
     graph: str, model: Classifier, methods: Sequence[Method], folder: Path, precision: str
 ) -> parity.Differences:
-    """Differences to torch by shape. Only fp32 has to meet the tolerance here; int8 is judged on
-    real text."""
+    """Differences to torch by shape. Only fp32 has to meet the tolerance here; the others are judged
+    on real text."""
     file = folder / f"{graph}.onnx"
     if graph == "perturbed":
         found = parity.perturbed(model, file, noise_place(methods))
@@ -152,25 +289,32 @@ def _mixup(methods: Sequence[Method]) -> XMixup:
     return next(method for method in methods if isinstance(method, XMixup))
 
 
+def installed(packages: Sequence[str]) -> dict[str, str]:
+    """Versions of those that are there: onnxruntime has two distributions, one of them is."""
+    found = {}
+    for package in packages:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found[package] = importlib.metadata.version(package)
+    return found
+
+
 def _manifest(
-    name: str,
+    order: Order,
     model: Classifier,
     description: Description,
     traced: dict[str, onnx.ModelProto],
-    precision: str,
-    notes: str,
 ) -> Manifest:
     graphs = {
         graph: Graph(
             file=f"{graph}.onnx",
             inputs=tuple(node.name for node in made.graph.input),
             outputs=tuple(node.name for node in made.graph.output),
-            precision=precision,
+            precision=order.precision,
         )
         for graph, made in traced.items()
     }
     return Manifest(
-        name=name,
+        name=order.name,
         version="",
         task=description.task,
         pair=description.pair,
@@ -186,6 +330,6 @@ def _manifest(
         tokenizer="tokenizer.json",
         max_length=description.max_length,
         pad_id=model.tokenizer.pad_token_id,
-        notes=notes,
-        packages={package: importlib.metadata.version(package) for package in PACKAGES},
+        notes=order.notes,
+        packages=installed(PACKAGES),
     )

@@ -1,26 +1,34 @@
-"""The gate: an exported graph against the torch model on real text, language by language."""
+"""The gate: every exported graph against the torch model on real text, language by language."""
 
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from tqdm import tqdm
 
-from training import evaluate
+from training import evaluate, invariance
 from training.data import languages, load_split
 from training.data.files import read_rows
 from training.data.tasks import to_examples
+from training.methods.xmixup import XMixup
 from training.model import Description
 from training.network import Classifier
+from training.runs import in_batches, runner
 from training.types import Example
-from xlt_serve.calibrate import brier_score, expected_calibration_error, fit_temperature, softmax
-from xlt_serve.errors import DataError, ExportRefused
+from xlt_serve import calibrate
+from xlt_serve.errors import DataError, ExportRefused, UsageError
 from xlt_serve.pipeline import Classifier as Served
+from xlt_serve.tokens import Piece
+
+INVARIANCE_TEXTS = 42
+DEVIATION = 0.05  # noise in the check of the perturbed graph's invariance
 
 
 @dataclass(frozen=True)
@@ -33,16 +41,18 @@ class Text:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What goes into the manifest: agreement and scores per language, and the calibration."""
+    """What goes into the manifest."""
 
-    agreement: dict[str, dict[str, float]]
-    scores: dict[str, dict[str, float]]
-    calibration: dict[str, float]
+    checks: dict[str, Any]
+    scores: dict[str, dict[str, Any]]
+    calibration: dict[str, dict[str, float]]
 
 
-def real_text(description: Description, data: str, most: int = 300) -> dict[str, Text]:
-    """Up to ``most`` texts per language of the task, or of the dev file of one's own; {} if they are
-    not there any more."""
+def real_text(
+    description: Description, data: str, only: Sequence[str] = (), most: int = 300
+) -> dict[str, Text]:
+    """Up to ``most`` texts per language of the task (``only`` these languages and the source, if any
+    are named), or of the dev file of one's own; {} if they are not there any more."""
     task = description.config.get("task", {})
     source = description.source_language
     try:
@@ -54,7 +64,14 @@ def real_text(description: Description, data: str, most: int = 300) -> dict[str,
             return {}
         out = {}
         trained = languages(description.task, data, "train")
-        for language in languages(description.task, data, "dev"):
+        there = languages(description.task, data, "dev")
+        if absent := sorted(set(only) - set(there)):
+            raise UsageError(
+                f"languages {', '.join(absent)}", f"the task's dev data have {', '.join(there)}"
+            )
+        for language in there:
+            if only and language not in (*only, source):
+                continue
             dev = load_split(description.task, data, "dev", language)[:most]
             train = (
                 load_split(description.task, data, "train", language) if language in trained else []
@@ -67,62 +84,211 @@ def real_text(description: Description, data: str, most: int = 300) -> dict[str,
 
 def judge(
     model: Classifier,
+    mixup: XMixup | None,
     draft: Served,
     texts: dict[str, Text],
     description: Description,
     least: float,
+    target_error: float | None = None,
 ) -> Verdict:
     """Compare, score and calibrate; refuse where a language agrees with torch on too few texts."""
-    agreement, scores = {}, {}
-    calibration: dict[str, float] = {}
-    for language, text in tqdm(
-        texts.items(), disable=not sys.stderr.isatty(), desc="comparing with torch"
-    ):
-        everything = [*text.dev, *text.more]
-        expected = evaluate.logits(model, everything)
-        given = served_logits(draft, everything)
-        same = expected.argmax(axis=1) == given.argmax(axis=1)
-        agreement[language] = {
-            "agreement": float(same.mean()),
-            "largest_difference": float(np.abs(expected - given).max()),
-            "texts": float(len(everything)),
-        }
-        on_dev = given[: len(text.dev)]
-        named = [description.labels[int(best)] for best in on_dev.argmax(axis=1)]
-        scores[language] = asdict(evaluate.score(named, [e.label for e in text.dev]))
-        if language == description.source_language:
-            calibration = calibrate(on_dev, text.dev, description.labels)
-    bad = {lg: row["agreement"] for lg, row in agreement.items() if row["agreement"] < least}
+    bundle = draft.bundle
+    agreement: dict[str, dict[str, dict[str, float]]] = {}
+    on_dev: dict[str, dict[str, np.ndarray]] = {}
+    pieces = {language: tokenised(draft, [*t.dev, *t.more]) for language, t in texts.items()}
+    for graph in bundle.manifest.graphs:
+        run = runner(bundle, graph)
+        agreement[graph], on_dev[graph] = {}, {}
+        for language, text in tqdm(
+            texts.items(), disable=not sys.stderr.isatty(), desc=f"{graph}: comparing with torch"
+        ):
+            # The other graphs hold the same weights: dev texts show whether they read them alike.
+            examples = [*text.dev, *text.more] if graph == "plain" else text.dev
+            given = in_batches(run, pieces[language][: len(examples)])
+            expected = torch_logits(graph, model, mixup, examples)
+            agreement[graph][language] = compared(given, expected)
+            on_dev[graph][language] = given[: len(text.dev)]
+    refuse_disagreement(agreement, least)
+    source = description.source_language
+    truth = {language: numbered(text.dev, description.labels) for language, text in texts.items()}
+    calibration = {
+        mode: fitted(on_dev[mode][source], truth[source])
+        for mode in ("plain", "paired")
+        if mode in on_dev and (truth[source] >= 0).any()
+    }
+    scores = {
+        language: scored(
+            on_dev["plain"][language],
+            truth[language],
+            calibration.get("plain", {}).get("temperature", 1.0),
+            fitted_here=language == source,
+        )
+        for language in texts
+    }
+    for language, text in texts.items():
+        majority = Counter(example.label for example in text.dev).most_common(1)[0][1]
+        scores[language]["majority"] = majority / len(text.dev)
+    if target_error is not None and "plain" in calibration:
+        set_threshold(calibration["plain"], scores, on_dev["plain"], truth, source, target_error)
+    lengths = [len(piece.ids) for language in pieces.values() for piece in language]
+    checks = {
+        "languages": agreement["plain"],
+        "graphs": {graph: rows for graph, rows in agreement.items() if graph != "plain"},
+        "invariance": check_invariance(draft, pieces),
+        "lengths": {"histogram": length_histogram(lengths)},
+    }
+    return Verdict(checks, scores, calibration)
+
+
+def tokenised(draft: Served, examples: Sequence[Example]) -> list[Piece]:
+    """Through the bundle's own tokenizer; each text in one piece."""
+    items = [e.text if e.pair is None else (e.text, e.pair) for e in examples]
+    tokens = draft.encoder.encode(items)
+    return [t.pieces[0] for t in tokens if not isinstance(t, Exception)]
+
+
+@torch.inference_mode()
+def torch_logits(
+    graph: str, model: Classifier, mixup: XMixup | None, examples: Sequence[Example]
+) -> np.ndarray:
+    """What ``graph`` should give, [texts, streams, labels]: without noise, each text its own pair."""
+    if graph != "paired":
+        return evaluate.logits(model, examples)[:, None]
+    assert mixup is not None
+    out = []
+    for start in range(0, len(examples), 64):
+        batch = model.batch(examples[start : start + 64])
+        mixed = mixup.mix(model, batch, batch)
+        out.append(torch.stack([mixed.target.logits, mixed.source.logits], dim=1).numpy())
+    return np.concatenate(out)
+
+
+def compared(given: np.ndarray, expected: np.ndarray) -> dict[str, float]:
+    same = given.mean(axis=1).argmax(axis=1) == expected.mean(axis=1).argmax(axis=1)
+    return {
+        "agreement": float(same.mean()),
+        "largest_difference": float(np.abs(expected - given).max()),
+        "texts": float(len(given)),
+    }
+
+
+def refuse_disagreement(agreement: dict[str, dict[str, dict[str, float]]], least: float) -> None:
+    bad = {
+        f"{graph} {language}": row["agreement"]
+        for graph, rows in agreement.items()
+        for language, row in rows.items()
+        if not row["agreement"] >= least
+    }
     if bad:
-        shown = ", ".join(f"{language} {value:.3f}" for language, value in sorted(bad.items()))
+        shown = ", ".join(f"{where} {value:.3f}" for where, value in sorted(bad.items()))
         raise ExportRefused(
             shown,
             f"is the share of texts with torch's label, below {least}",
-            "export with --precision fp32, or lower --agreement knowingly",
+            "keep layers in fp32 (--exclude 'layer.0'), export with --precision fp32, or lower"
+            " --agreement knowingly",
         )
-    return Verdict(agreement, scores, calibration)
 
 
-def served_logits(draft: Served, examples: Sequence[Example]) -> np.ndarray:
-    """The bundle's logits through its own tokenizer, as serving computes them."""
-    items = [e.text if e.pair is None else (e.text, e.pair) for e in examples]
-    tokens = draft.encoder.encode(items)
-    return draft.logits([t.pieces[0] for t in tokens if not isinstance(t, Exception)])
+def numbered(examples: Sequence[Example], labels: Sequence[str]) -> np.ndarray:
+    """The labels' numbers; -1 for one that the model does not know."""
+    return np.array([labels.index(e.label) if e.label in labels else -1 for e in examples])
 
 
-def calibrate(
-    values: np.ndarray, examples: Sequence[Example], labels: Sequence[str]
-) -> dict[str, Any]:
-    """A temperature on these examples, and what it does to the usual measures."""
-    rows = [i for i, e in enumerate(examples) if e.label in labels]
-    truth = np.array([labels.index(examples[i].label) for i in rows])
-    temperature = fit_temperature(values[rows], truth)
-    raw, mended = softmax(values[rows]), softmax(values[rows], temperature)
+def fitted(logits: np.ndarray, truth: np.ndarray) -> dict[str, float]:
+    """A temperature on the source language's dev examples, and what it does to them: measured on
+    folds that it was not fitted on."""
+    known = truth >= 0
+    values, labels = logits[known], truth[known]
+    raw, mended = calibrate.probabilities(values), calibrate.cross_validated(values, labels)
     return {
-        "temperature": temperature,
-        "examples": float(len(rows)),
-        "ece_before": expected_calibration_error(raw, truth),
-        "ece_after": expected_calibration_error(mended, truth),
-        "brier_before": brier_score(raw, truth),
-        "brier_after": brier_score(mended, truth),
+        "temperature": calibrate.fit_temperature(values, labels),
+        "examples": float(len(labels)),
+        **{
+            f"{name}_{when}": measure(given, labels)
+            for name, measure in MEASURES.items()
+            for when, given in (("before", raw), ("after", mended))
+        },
     }
+
+
+MEASURES = {
+    "nll": calibrate.negative_log_likelihood,
+    "brier": calibrate.brier_score,
+    "ece": calibrate.expected_calibration_error,
+}
+
+
+def scored(
+    logits: np.ndarray, truth: np.ndarray, temperature: float, *, fitted_here: bool
+) -> dict[str, Any]:
+    """Accuracy, calibration with 95 % intervals, and risk against coverage, of one language.
+
+    An unknown label counts as an error of accuracy and is left out of the rest.
+    """
+    known = truth >= 0
+    values, labels = logits[known], truth[known]
+    hits = logits.mean(axis=1).argmax(axis=1) == truth
+    out: dict[str, Any] = {"accuracy": float(hits.mean()), "count": len(truth)}
+    if len(labels) == 0:
+        return out
+    if fitted_here:
+        given = calibrate.cross_validated(values, labels)
+    else:
+        given = calibrate.probabilities(values, temperature)
+    for name, measure in MEASURES.items():
+        low, high = calibrate.bootstrap_interval(measure, given, labels)
+        out[name] = {"value": measure(given, labels), "low": low, "high": high}
+    out["risk_coverage"] = [asdict(point) for point in calibrate.risk_coverage(given, labels)]
+    return out
+
+
+def set_threshold(
+    calibration: dict[str, float],
+    scores: dict[str, dict[str, Any]],
+    logits: dict[str, np.ndarray],
+    truth: dict[str, np.ndarray],
+    source: str,
+    target_error: float,
+) -> None:
+    """``abstain_below`` for a target error on the source's dev data; what it does in each language."""
+    temperature = calibration["temperature"]
+    given = {
+        language: calibrate.probabilities(logits[language][truth[language] >= 0], temperature)
+        for language in logits
+    }
+    labels = {language: numbers[numbers >= 0] for language, numbers in truth.items()}
+    threshold = calibrate.threshold_for_error(given[source], labels[source], target_error)
+    if threshold is None:
+        raise ExportRefused(
+            f"--target-error {target_error}",
+            f"can't be reached: even the surest {source} dev predictions are wrong more often",
+            "give a larger one",
+        )
+    calibration |= {"abstain_below": threshold, "target_error": target_error}
+    for language in scores:
+        if len(labels[language]):
+            scores[language]["answered"] = asdict(
+                calibrate.answered(given[language], labels[language], threshold)
+            )
+
+
+def check_invariance(draft: Served, pieces: dict[str, list[Piece]]) -> dict[str, Any]:
+    """Of every graph, on a few texts of each language."""
+    each = max(1, INVARIANCE_TEXTS // len(pieces))
+    chosen = [piece for language in pieces.values() for piece in language[:each]]
+    chosen = chosen[:INVARIANCE_TEXTS]
+    return {
+        graph: invariance.measure(
+            runner(draft.bundle, graph, DEVIATION),
+            chosen,
+            described.precision,
+            draft.bundle.manifest.max_length,
+        ).to_dict()
+        for graph, described in draft.bundle.manifest.graphs.items()
+    }
+
+
+def length_histogram(lengths: Sequence[int], step: int = 8) -> dict[str, int]:
+    """Token counts, rounded up to multiples of ``step``."""
+    counts = Counter(-(-length // step) * step for length in lengths)
+    return {str(length): counts[length] for length in sorted(counts)}

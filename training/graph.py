@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import logging
 import warnings
 from collections.abc import Sequence
@@ -16,6 +17,7 @@ from training.methods.xmixup import Gate, mix
 from training.network import Classifier, longest
 from training.types import Batch
 
+SCOPES = "pkg.torch.onnx.name_scopes"
 OPSET = 23  # has the Attention operator, which onnxruntime runs fused and TensorRT ≥ 10.14 parses
 
 # Sizes of 0 or 1 would be taken for constants: trace with these.
@@ -113,13 +115,12 @@ def perturbed(model: Classifier, at: str) -> onnx.ModelProto:
     ids, mask, types = _example_text()
     row = torch.tensor([0, 1, 1])
     extra = longest(model.hf) - model.room  # soft prompts are positions too
-    width = int(model.base.config.hidden_size)
     length, draws = _length(model, "length"), torch.export.Dim("draws")
     text = {0: torch.export.Dim("texts"), 1: length}
     if at == "encoder":
-        noise, noise_dims = torch.zeros(_DRAWS, width), {0: draws}
+        noise, noise_dims = torch.zeros(_DRAWS, model.width), {0: draws}
     else:
-        noise = torch.zeros(_DRAWS, _LENGTH + extra, width)
+        noise = torch.zeros(_DRAWS, _LENGTH + extra, model.width)
         noise_dims = {0: draws, 1: length + extra if extra else length}
     example: list[Tensor] = [ids, mask, row, noise]
     names = ["input_ids", "attention_mask", "row", "noise"]
@@ -192,10 +193,16 @@ def _export(
 
 
 def without_traces(graph: onnx.ModelProto) -> onnx.ModelProto:
-    """The same graph without the Python stack traces and paths that the exporter writes into it."""
+    """The same graph without the Python stack traces and paths that the exporter writes into it.
+
+    What stays of them is the module that a node comes from, in its name.
+    """
     del graph.metadata_props[:]
     del graph.graph.metadata_props[:]
-    for node in graph.graph.node:
+    for number, node in enumerate(graph.graph.node):
+        scopes = {entry.key: entry.value for entry in node.metadata_props}.get(SCOPES, "[]")
+        module = next((scope for scope in reversed(ast.literal_eval(scopes)) if "." in scope), "")
+        node.name = f"{module.removeprefix('model.')}/{node.op_type}_{number}".lstrip("/")
         del node.metadata_props[:]
         node.ClearField("doc_string")
     for value in (*graph.graph.value_info, *graph.graph.input, *graph.graph.output):

@@ -7,13 +7,16 @@ one per row.
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 
-def int8(graph: onnx.ModelProto, smallest: int = 4096) -> onnx.ModelProto:
-    """A copy whose large MatMul weights and embedding tables are int8; the rest stays fp32."""
+def int8(graph: onnx.ModelProto, exclude: str = "", smallest: int = 4096) -> onnx.ModelProto:
+    """A copy whose large MatMul weights and embedding tables are int8; the rest stays fp32, and so do
+    nodes whose name ``exclude`` matches."""
     out = onnx.ModelProto()
     out.CopyFrom(graph)
     weights = {tensor.name: tensor for tensor in out.graph.initializer}
@@ -24,7 +27,9 @@ def int8(graph: onnx.ModelProto, smallest: int = 4096) -> onnx.ModelProto:
     for node in out.graph.node:
         weight = weights.get(node.input[1]) if node.op_type == "MatMul" else None
         table = weights.get(node.input[0]) if node.op_type == "Gather" else None
-        if _fits(weight, smallest):
+        if exclude and re.search(exclude, node.name):
+            nodes.append(node)
+        elif _fits(weight, smallest):
             assert weight is not None
             replaced.setdefault(weight.name, _by_channel(weight))
             nodes += _quantised_matmul(node, weight.name, rows, constants)

@@ -32,7 +32,8 @@ class Graph:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """``scores``: per language, what was measured at export. ``calibration``: per mode."""
+    """``scores``: per language, what was measured at export. ``calibration``: per mode. ``noise``:
+    where the perturbed graph adds it (``at``), and of which ``kind`` and ``scale`` training had it."""
 
     name: str
     version: str
@@ -46,6 +47,7 @@ class Manifest:
     tokenizer: str
     max_length: int
     pad_id: int
+    noise: dict[str, Any] = field(default_factory=dict)
     calibration: dict[str, dict[str, float]] = field(default_factory=dict)
     scores: dict[str, Any] = field(default_factory=dict)
     checks: dict[str, Any] = field(default_factory=dict)
@@ -56,6 +58,10 @@ class Manifest:
 
     def temperature(self, mode: str) -> float:
         return float(self.calibration.get(mode, {}).get("temperature", 1.0))
+
+    def abstain_below(self, mode: str) -> float | None:
+        """The confidence under which this bundle gives no label, if it was exported with one."""
+        return self.calibration.get(mode, {}).get("abstain_below")
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,13 +12,15 @@ import os
 import socket
 import sys
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, NoReturn
 
 from xlt_serve import bundle as bundles
 from xlt_serve.errors import DataError, DependencyError, UsageError, XltError
-from xlt_serve.schema import LONG_CHOICES
+from xlt_serve.schema import LONG_CHOICES, Smoothing
 
+PROVIDERS = ("cpu", "cuda", "tensorrt")
 CHUNK = 512
 """Lines that `xlt predict` reads before it answers them."""
 
@@ -89,20 +91,26 @@ def _eval(options: argparse.Namespace) -> None:
 
 def _export(options: argparse.Namespace) -> None:
     training = _training("export")
-    made = training["export"].export(
-        options.checkpoint,
-        options.out,
-        name=options.name,
-        precision=options.precision,
-        graphs=options.graphs,
-        data=options.data,
-        notes=options.notes,
-        agreement=options.agreement,
-    )
+    export = training["export"]
+    wanted = {field: getattr(options, field) for field in export.Order.__dataclass_fields__}
+    made = export.export(options.checkpoint, options.out, export.Order(**wanted))
     size = sum(file.stat().st_size for file in made.path.rglob("*") if file.is_file())
     print(
         f"bundle: {made.path} ({made.manifest.name} {made.manifest.version}, {size / 1e6:.1f} MB)"
     )
+
+
+def _engine(options: argparse.Namespace) -> None:
+    from xlt_serve import engine
+    from xlt_serve.session import Options
+
+    bundle = bundles.load(options.bundle)
+    settings = Options(provider="tensorrt", device=options.device, cache=options.cache)
+    try:
+        for built in engine.build(bundle, options.graphs or list(bundle.manifest.graphs), settings):
+            print(engine.report(built), flush=True)
+    except DependencyError as error:  # to ask for engines without a GPU is a wrong call
+        raise UsageError(error.value, error.rule, error.remedy) from None
 
 
 def _fisher(options: argparse.Namespace) -> None:
@@ -129,14 +137,16 @@ def _predict(options: argparse.Namespace) -> None:
 
     from xlt_serve.pipeline import check_options, load
 
-    settings = {
+    checked = {
+        "mode": "smoothed" if options.smooth else "plain",
         "long": options.long,
-        "language": options.language,
         "max_length": options.max_length,
         "abstain_below": options.abstain_below,
     }
-    check_options(**{key: value for key, value in settings.items() if key != "language"})
-    classifier = load(options.bundle, threads=options.threads)
+    check_options(**checked)
+    smoothing = Smoothing(**{f.name: getattr(options, f.name) for f in fields(Smoothing)})
+    settings = checked | {"language": options.language, "smoothing": smoothing}
+    classifier = load(options.bundle, threads=options.threads, provider=options.provider)
     pair = classifier.bundle.manifest.pair
     bad: list[int] = []
     items: Iterator[object] = (_item(line, pair) for line in _lines(options.file, bad))
@@ -193,7 +203,7 @@ def _serve(options: argparse.Namespace) -> None:
     from xlt_serve.pipeline import load
 
     # What is wrong fails here, in one line, not again and again in a worker's log.
-    bundle = load(options.bundle).bundle
+    bundle = load(options.bundle, provider=options.provider).bundle
     if not 1 <= options.port <= 65535:
         raise UsageError(f"--port {options.port}", "must be between 1 and 65535")
     with socket.socket() as probe:
@@ -214,6 +224,7 @@ def _serve(options: argparse.Namespace) -> None:
         ) from None
     environment = os.environ | {
         "XLT_BUNDLE": str(bundle.path.absolute()),
+        "XLT_PROVIDER": options.provider,
         "BENTOML_DO_NOT_TRACK": "true",  # "1" would be read as false
     }
     command = [sys.executable, "-m", "bentoml", "serve", "xlt_serve.service:XltService"]
@@ -324,7 +335,12 @@ def _parser() -> argparse.ArgumentParser:
     sub = command("export", _export, "make a bundle of a checkpoint")
     sub.add_argument("checkpoint", type=Path, metavar="CHECKPOINT")
     sub.add_argument("--out", type=Path, required=True, metavar="BUNDLE")
-    sub.add_argument("--precision", default="fp32", choices=("fp32", "int8"))
+    sub.add_argument(
+        "--precision",
+        default="fp32",
+        choices=("fp32", "fp16", "int8", "auto"),
+        help="auto: the fastest here that passes the gate; fp16 is for GPUs (default: fp32)",
+    )
     sub.add_argument(
         "--graphs",
         type=_comma,
@@ -339,6 +355,31 @@ def _parser() -> argparse.ArgumentParser:
         type=float,
         default=0.99,
         help="least share of texts with torch's label, per language (default: 0.99)",
+    )
+    sub.add_argument(
+        "--languages", type=_comma, default=[], metavar="en,de", help="default: all of the data"
+    )
+    sub.add_argument(
+        "--exclude",
+        default="",
+        metavar="REGEX",
+        help="layers that stay fp32, e.g. 'layer.0' or 'embeddings'",
+    )
+    sub.add_argument(
+        "--trim-vocab",
+        type=_comma,
+        default=[],
+        metavar="en,de",
+        help="drop the pieces of scripts that these languages don't use",
+    )
+    sub.add_argument(
+        "--tensorrt", action="store_true", help="refuse graphs that TensorRT does not take"
+    )
+    sub.add_argument(
+        "--target-error",
+        type=float,
+        metavar="E",
+        help="abstain so that at most this share of the answers is wrong on the source's dev data",
     )
     sub.add_argument("--notes", default="", help="a line for the manifest")
 
@@ -358,6 +399,17 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--max-length", type=int, default=None, metavar="TOKENS")
     sub.add_argument("--abstain-below", type=float, default=None, metavar="P")
     sub.add_argument("--threads", type=int, default=0, help="default: all cores")
+    sub.add_argument("--provider", choices=PROVIDERS, default="cpu", help="default: cpu")
+    group = sub.add_argument_group("smoothed prediction")
+    group.add_argument("--smooth", action="store_true", help="vote under noise, with a certificate")
+    group.add_argument("--samples", type=int, default=100, help="most draws (default: 100)")
+    group.add_argument("--alpha", type=float, default=0.001, help="error level (default: 0.001)")
+    group.add_argument("--radius", type=float, default=None, help="to certify (default: none)")
+    group.add_argument("--noise", default=None, help="gaussian or uniform (default: as trained)")
+    group.add_argument(
+        "--scale", type=float, default=None, help="of the noise (default: as trained)"
+    )
+    group.add_argument("--seed", type=int, default=None, help="default: a new one")
 
     sub = command("inspect", _inspect, "verify a bundle and say what is in it")
     sub.add_argument("bundle", nargs="?", default=None, metavar="BUNDLE", help="default: topics")
@@ -367,6 +419,27 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--bundle", default=None, help="shipped name or folder (default: topics)")
     sub.add_argument("--host", default="127.0.0.1")
     sub.add_argument("--port", type=int, default=3000)
+    sub.add_argument("--provider", choices=PROVIDERS, default="cpu", help="default: cpu")
+
+    sub = command(
+        "engine",
+        _engine,
+        "build a bundle's TensorRT engines on this machine's GPU",
+        "Serving with provider tensorrt then starts in seconds instead of minutes. An engine is for\n"
+        "one bundle, GPU, TensorRT and onnxruntime; another of these builds another engine.",
+    )
+    sub.add_argument("bundle", metavar="BUNDLE", help="shipped name or folder, fp16 or fp32")
+    sub.add_argument("--device", type=int, default=0, metavar="N", help="number of the GPU")
+    sub.add_argument(
+        "--cache",
+        type=Path,
+        default=None,
+        metavar="DIR",
+        help="default: ~/.cache/xlt-serve/engines",
+    )
+    sub.add_argument(
+        "--graphs", type=_comma, default=[], metavar="plain,perturbed,paired", help="default: all"
+    )
 
     sub = command(
         "fisher",

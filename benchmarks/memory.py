@@ -1,0 +1,150 @@
+"""What do three graphs over one weights file cost in memory and speed? ``python -m benchmarks.memory``.
+
+XLM-R-base shape, random weights, all three graphs. Each way of opening them runs in a process of its
+own; memory is the proportional set size after 20 runs of each open graph, less that of the same
+process before it opened any. Ways:
+
+- ``one``: the plain graph alone;
+- ``three``: a session each, as onnxruntime does it by default;
+- ``unpacked``: the same without prepacked copies of the weights;
+- ``two``: the perturbed graph without noise serves plain requests too, and paired has a session.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+HERE = Path(__file__).parent
+WAYS = {
+    "one": ["plain"],
+    "three": ["plain", "perturbed", "paired"],
+    "unpacked": ["plain", "perturbed", "paired"],
+    "two": ["perturbed", "paired"],
+}
+ROWS, LENGTH, RUNS = 8, 64, 20
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--work", type=Path, default=Path("build/memory"))
+    parser.add_argument("--out", type=Path, default=HERE / "results" / "memory.json")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--way", choices=WAYS, help="measure this one in this process")
+    parser.add_argument("--precision", default="int8", choices=("fp32", "int8"))
+    options = parser.parse_args()
+    folder = options.work / options.precision
+    if options.way:
+        print(json.dumps(measure(folder, options.way)))
+        return
+    if not (folder / "weights.bin").is_file():
+        build(folder, options.precision)
+    rounds = [
+        {way: in_own_process(way, options.precision, options.work) for way in WAYS}
+        for _ in range(options.rounds)
+    ]
+    results = json.loads(options.out.read_text()) if options.out.is_file() else {}
+    results[options.precision] = summary = summarise(rounds)
+    options.out.write_text(json.dumps(results, indent=2) + "\n")
+    for way, row in summary.items():
+        print(way, row)
+
+
+def build(folder: Path, precision: str) -> None:
+    """The three graphs, as the exporter makes them."""
+    from benchmarks.peers import checkpoint
+    from training import graph, pretrained, quantize, weights
+    from training.methods.xmixup import XMixup
+    from training.network import Classifier
+
+    data = Path("../shared/data/tokenizers/xlm-roberta")
+    model = Classifier(checkpoint.build(), pretrained.load_tokenizer(data), 512)
+    XMixup().attach(model)
+    model.eval()
+    traced = {
+        "plain": graph.plain(model),
+        "perturbed": graph.perturbed(model, "embeddings"),
+        "paired": graph.paired(model, 6),
+    }
+    if precision == "int8":
+        traced = {name: quantize.int8(made) for name, made in traced.items()}
+    folder.mkdir(parents=True, exist_ok=True)
+    weights.save(traced, folder)
+
+
+def in_own_process(way: str, precision: str, work: Path) -> dict[str, float]:
+    command = [sys.executable, "-m", "benchmarks.memory", "--way", way]
+    command += ["--precision", precision, "--work", str(work)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    found: dict[str, float] = json.loads(done.stdout)
+    return found
+
+
+def measure(folder: Path, way: str) -> dict[str, float]:
+    """Megabytes, and seconds of a plain request."""
+    import onnxruntime
+
+    before = proportional_megabytes()
+    sessions = {}
+    for name in WAYS[way]:
+        settings = onnxruntime.SessionOptions()
+        settings.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        if way == "unpacked":
+            settings.add_session_config_entry("session.disable_prepacking", "1")
+        sessions[name] = onnxruntime.InferenceSession(folder / f"{name}.onnx", settings)
+    feeds = {name: inputs(name) for name in sessions}
+    for name, session in sessions.items():
+        for _ in range(RUNS):
+            session.run(None, feeds[name])
+    plain = WAYS[way][0]
+    times = []
+    for _ in range(RUNS):
+        begun = time.perf_counter()
+        sessions[plain].run(None, inputs(plain))  # making the noise is part of the price
+        times.append(time.perf_counter() - begun)
+    return {
+        "megabytes": proportional_megabytes() - before,
+        "seconds": float(np.median(times)),
+    }
+
+
+def inputs(graph: str) -> dict[str, np.ndarray]:
+    """A batch for a graph; no noise: what a plain request is to the perturbed one."""
+    ids = np.random.default_rng(0).integers(4, 250_000, size=(ROWS, LENGTH))
+    feeds: dict[str, np.ndarray] = {"input_ids": ids, "attention_mask": np.ones_like(ids)}
+    if graph == "perturbed":
+        feeds |= {"row": np.arange(ROWS), "noise": np.zeros((ROWS, LENGTH, 768), np.float32)}
+    elif graph == "paired":
+        feeds |= {"source_ids": ids, "source_mask": np.ones_like(ids)}
+    return feeds
+
+
+def proportional_megabytes() -> float:
+    """Shared pages count for this process's part only, mapped weights included."""
+    for line in Path("/proc/self/smaps_rollup").read_text().splitlines():
+        if line.startswith("Pss:"):
+            return int(line.split()[1]) / 1024
+    raise OSError("/proc/self/smaps_rollup has no Pss")
+
+
+def summarise(rounds: list[dict[str, dict[str, float]]]) -> dict[str, Any]:
+    """Medians over rounds of megabytes, and of the ratios to ``one`` within a round."""
+    out: dict[str, Any] = {}
+    for way in WAYS:
+        out[way] = {"megabytes": float(np.median([r[way]["megabytes"] for r in rounds]))}
+        for what in ("megabytes", "seconds"):
+            ratios = [r[way][what] / r["one"][what] for r in rounds]
+            out[way][f"{what}_to_one"] = float(np.median(ratios))
+            out[way][f"{what}_to_one_spread"] = [min(ratios), max(ratios)]
+    return out
+
+
+if __name__ == "__main__":
+    main()
