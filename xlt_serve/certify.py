@@ -389,6 +389,18 @@ class ThresholdTest:
         return _with_bound(leader, draws, bound, self.threshold)
 
 
+def bound_of(votes: Sequence[int], label: int, alpha: float) -> float:
+    """A lower bound of p_label after these votes, in order, with a ThresholdTest's guarantee: it
+    holds whichever label is asked about and whenever the votes stop."""
+    if label not in votes:
+        return 0.0
+    before = dict.fromkeys(votes)  # labels in order of appearance
+    first = list(votes).index(label)
+    fresh = votes[first + 1 :]
+    level = _entry_level(alpha, list(before).index(label))
+    return sequential_lower_bound(sum(vote == label for vote in fresh), len(fresh), level)
+
+
 def can_certify(threshold: float, alpha: float, limit: int) -> bool:
     """Whether ``limit`` unanimous votes would certify the threshold."""
     _check_alpha(alpha)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,9 +16,20 @@ from xlt_serve.batching import plan
 from xlt_serve.bundle import Bundle
 from xlt_serve.calibrate import softmax
 from xlt_serve.errors import BundleError, ItemError, UsageError
+from xlt_serve.graphs import open_graph
 from xlt_serve.language import detect
-from xlt_serve.schema import LONG_CHOICES, Failure, Item, Long, Prediction
-from xlt_serve.session import Options, Session, pad
+from xlt_serve.schema import (
+    LONG_CHOICES,
+    MODES,
+    Failure,
+    Item,
+    Long,
+    Prediction,
+    Smoothing,
+    Votes,
+)
+from xlt_serve.session import Options, pad
+from xlt_serve.smoother import Smoother
 from xlt_serve.tokens import Encoder, Piece, Tokens, check
 
 BUDGET = 4096
@@ -29,6 +41,7 @@ class _Job:
     """A valid item on its way: where it stands in the request, its tokens, its language."""
 
     index: int
+    item: Item
     tokens: Tokens
     language: str | None
 
@@ -40,6 +53,7 @@ class Classifier:
         self, bundle: Bundle, options: Options | None = None, budget: int = BUDGET
     ) -> None:
         self.bundle = bundle
+        self.options = options
         self.budget = budget
         manifest = bundle.manifest
         if "plain" not in manifest.graphs:
@@ -48,7 +62,9 @@ class Classifier:
             raise UsageError(f"budget={budget}", "must be at least 1 token")
         self.labels = manifest.labels
         self.encoder = Encoder(bundle.file(manifest.tokenizer), manifest.max_length)
-        self.session = Session(bundle.file(manifest.graphs["plain"].file), options)
+        self.session = open_graph(bundle, "plain", options, budget)
+        self._opening = threading.Lock()
+        self._smoothed: Smoother | None = None
         width = self.session.widths["logits"]
         if isinstance(width, int) and width != len(self.labels):
             raise BundleError(
@@ -61,20 +77,27 @@ class Classifier:
         self,
         items: Iterable[object],
         *,
+        mode: str = "plain",
         long: Long = "truncate",
         language: str | None = None,
         max_length: int | None = None,
         abstain_below: float | None = None,
+        smoothing: Smoothing | None = None,
     ) -> list[Prediction]:
         """One prediction for each item, in order; an item's own error is a value in its place.
 
         ``items`` are texts, or tuples of two where the bundle classifies pairs. ``long`` says what
         happens to texts over the model's length (or ``max_length``, if less). With
-        ``abstain_below``, a prediction less sure than that has no label.
+        ``abstain_below``, by default the bundle's own if it has one, a prediction less sure than
+        that has no label; 0 answers always. With ``mode="smoothed"`` the label is the winner of a
+        vote under noise (see ``Smoothing``), and has no label if the vote is too close.
         """
         if isinstance(items, str):
             raise UsageError("a single text", "predict takes a list", "write predict([text])")
-        check_options(long=long, max_length=max_length, abstain_below=abstain_below)
+        check_options(mode=mode, long=long, max_length=max_length, abstain_below=abstain_below)
+        smoother = self._smoother() if mode == "smoothed" else None
+        if abstain_below is None:
+            abstain_below = self.bundle.manifest.abstain_below("plain")
         items = list(items)
         out: list[Prediction | None] = [None] * len(items)
         valid: list[tuple[int, Item]] = []
@@ -82,17 +105,26 @@ class Classifier:
             try:
                 valid.append((index, check(item, self.bundle.manifest.pair)))
             except ItemError as error:
-                out[index] = self._failed(error)
+                out[index] = self._failed(error, mode)
         encoded = self.encoder.encode([item for _, item in valid], long, max_length)
         jobs: list[_Job] = []
         for (index, item), tokens in zip(valid, encoded, strict=True):
             if isinstance(tokens, ItemError):
-                out[index] = self._failed(tokens)
+                out[index] = self._failed(tokens, mode)
             else:
                 spoken = (
                     language or detect(item if isinstance(item, str) else " ".join(item)).language
                 )
-                jobs.append(_Job(index, tokens, spoken))
+                jobs.append(_Job(index, item, tokens, spoken))
+        if smoother is not None:
+            answers = smoother.answers(
+                [job.item for job in jobs],
+                [job.tokens.pieces[0] for job in jobs],
+                smoothing or Smoothing(),
+            )
+            for job, (best, votes) in zip(jobs, answers, strict=True):
+                out[job.index] = self._voted(job, best, votes)
+            return [prediction for prediction in out if prediction is not None]
         for job, probabilities in zip(jobs, self._probabilities(jobs), strict=True):
             out[job.index] = self._answer(job, probabilities, abstain_below)
         return [prediction for prediction in out if prediction is not None]
@@ -144,9 +176,32 @@ class Classifier:
             version=self.bundle.manifest.version,
         )
 
-    def _failed(self, error: ItemError) -> Prediction:
+    def _voted(self, job: _Job, best: int | None, votes: Votes) -> Prediction:
+        shares = {name: count / max(1, votes.draws) for name, count in votes.votes.items()}
+        return Prediction(
+            label=None if best is None else self.labels[best],
+            probabilities=shares,
+            language=job.language,
+            tokens=job.tokens.count,
+            truncated=job.tokens.truncated,
+            mode="smoothed",
+            abstained="votes" if best is None else None,
+            smoothed=votes,
+            bundle=self.bundle.manifest.name,
+            version=self.bundle.manifest.version,
+        )
+
+    def _smoother(self) -> Smoother:
+        """Opened when it is first asked for: most requests are plain, and a graph takes memory."""
+        with self._opening:
+            if self._smoothed is None:
+                self._smoothed = Smoother(self.bundle, self.options, self.budget)
+            return self._smoothed
+
+    def _failed(self, error: ItemError, mode: str) -> Prediction:
         return Prediction(
             label=None,
+            mode=mode,
             error=Failure(error.code, str(error)),
             bundle=self.bundle.manifest.name,
             version=self.bundle.manifest.version,
@@ -164,10 +219,16 @@ def load(
     return Classifier(bundles.load(name_or_path), Options(threads, provider), budget)
 
 
-def check_options(*, long: str, max_length: int | None, abstain_below: float | None) -> None:
+def check_options(
+    *, mode: str, long: str, max_length: int | None, abstain_below: float | None
+) -> None:
     """Raise a UsageError for the first option that is out of its range."""
+    if mode not in MODES:
+        raise UsageError(f"mode={mode!r}", f"must be one of {', '.join(MODES)}")
     if long not in LONG_CHOICES:
         raise UsageError(f"long={long!r}", f"must be one of {', '.join(LONG_CHOICES)}")
+    if mode == "smoothed" and long == "windows":
+        raise UsageError("long=windows", "has no smoothed form", "use truncate or error")
     if max_length is not None and max_length < 8:
         raise UsageError(f"max_length={max_length}", "must be at least 8 tokens")
     if abstain_below is not None and not 0 <= abstain_below <= 1:

@@ -2,12 +2,54 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, TypeAlias
 
 Item: TypeAlias = "str | tuple[str, str]"
 Long: TypeAlias = Literal["truncate", "windows", "error"]
 LONG_CHOICES: tuple[Long, ...] = ("truncate", "windows", "error")
+
+
+Mode: TypeAlias = Literal["plain", "smoothed"]
+MODES: tuple[Mode, ...] = ("plain", "smoothed")
+
+
+@dataclass(frozen=True, slots=True)
+class Smoothing:
+    """What a smoothed prediction may be asked for; ``noise`` and ``scale`` default to those that the
+    bundle was trained with, ``seed`` to a new one."""
+
+    samples: int = 100
+    alpha: float = 0.001
+    radius: float | None = None
+    noise: str | None = None
+    scale: float | None = None
+    seed: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """The label holds for every change of less than ``radius`` in ``norm`` at the place ``at``, but
+    for one answer in 1/``alpha``."""
+
+    norm: str
+    radius: float
+    at: str
+    noise: str
+    scale: float
+    alpha: float
+
+
+@dataclass(frozen=True, slots=True)
+class Votes:
+    """What a smoothed prediction rests on."""
+
+    votes: dict[str, int]
+    draws: int
+    seed: int
+    lower_bound: float
+    certificate: Certificate | None
+    warning: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +78,13 @@ class Prediction:
     mode: str = "plain"
     abstained: Literal["votes", "confidence"] | None = None
     error: Failure | None = None
+    smoothed: Votes | None = None
     bundle: str = ""
     version: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON object of this prediction; bundle and version stand once per answer, not here."""
+        smoothed = {} if self.smoothed is None else asdict(self.smoothed)
         return {
             "label": self.label,
             "probabilities": {name: round(p, 6) for name, p in self.probabilities.items()},
@@ -53,4 +97,5 @@ class Prediction:
             "error": None
             if self.error is None
             else {"code": self.error.code, "message": self.error.message},
+            **smoothed,
         }

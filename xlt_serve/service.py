@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse
 
 from xlt_serve.errors import UsageError
 from xlt_serve.pipeline import Classifier, load
-from xlt_serve.schema import Prediction
+from xlt_serve.schema import Prediction, Smoothing
 
 # Items are of any type here: a wrong one gets its own error and does not sink its neighbours.
 Texts = Annotated[
@@ -28,6 +28,13 @@ Language = Annotated[
     str | None, Field(description="language of the texts, instead of detecting it")
 ]
 Long = Annotated[str, Field(description="texts over the limit: truncate, windows or error")]
+Mode = Annotated[str, Field(description="plain or smoothed")]
+Samples = Annotated[int, Field(description="smoothed: most draws of a text")]
+Alpha = Annotated[float, Field(description="smoothed: how often an answer may be wrong")]
+Radius = Annotated[float | None, Field(description="smoothed: to certify, in the noise's norm")]
+Noise = Annotated[str | None, Field(description="smoothed: gaussian or uniform, else as trained")]
+Scale = Annotated[float | None, Field(description="smoothed: σ or half-width, else as trained")]
+Seed = Annotated[int | None, Field(description="smoothed: of the draws, else a new one")]
 
 
 @bentoml.service(name="xlt-serve", traffic={"timeout": 60})
@@ -35,7 +42,9 @@ class XltService:
     """Cross-lingual text classification."""
 
     def __init__(self) -> None:
-        self.classifier: Classifier = load(os.environ.get("XLT_BUNDLE") or None)
+        self.classifier: Classifier = load(
+            os.environ.get("XLT_BUNDLE") or None, provider=os.environ.get("XLT_PROVIDER") or "cpu"
+        )
         self.classifier.predict([("a", "b") if self.classifier.bundle.manifest.pair else "a"])
         # One run at a time uses all cores; a second one beside it would only slow both.
         self.turn = asyncio.Semaphore(1)
@@ -45,10 +54,17 @@ class XltService:
         self,
         texts: Texts = None,
         pairs: Pairs = None,
+        mode: Mode = "plain",
         language: Language = None,
         long: Long = "truncate",
         max_length: int | None = None,
         abstain_below: float | None = None,
+        samples: Samples = 100,
+        alpha: Alpha = 0.001,
+        radius: Radius = None,
+        noise: Noise = None,
+        scale: Scale = None,
+        seed: Seed = None,
     ) -> dict[str, Any]:
         """One prediction for each text or pair, in order."""
         begun = time.perf_counter()
@@ -58,6 +74,8 @@ class XltService:
             started, predictions = await asyncio.shield(
                 self._run(
                     items,
+                    mode=mode,
+                    smoothing=Smoothing(samples, alpha, radius, noise, scale, seed),
                     long=long,
                     language=language,
                     max_length=max_length,
