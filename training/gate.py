@@ -196,7 +196,12 @@ def numbered(examples: Sequence[Example], labels: Sequence[str]) -> np.ndarray:
 
 def fitted(logits: np.ndarray, truth: np.ndarray) -> dict[str, float]:
     """A temperature on the source language's dev examples, and what it does to them: measured on
-    folds that it was not fitted on."""
+    folds that it was not fitted on.
+
+    Train examples are left out: the model knows them by heart, and a temperature fitted on them too
+    makes it surer than it should be (SIB-200 topics, English test: an ECE of .15 with them, .05
+    without, .11 with no temperature at all).
+    """
     known = truth >= 0
     values, labels = logits[known], truth[known]
     raw, mended = calibrate.probabilities(values), calibrate.cross_validated(values, labels)

@@ -149,6 +149,8 @@ _DATA = """## Data and licences
   (CC BY-SA 4.0) with recorded machine translations, half of PAWS-X dev; English train texts of
   xSID, UMSAB, SICK, CAD, ConjNLI, unlabelled.
 - Word lists of FreeDict from Debian's packages ({licences}); Hindi put into Urdu by Apertium (GPL).
+- Names of pictures and countries from Unicode's CLDR (Unicode licence); word lists learnt from the
+  translation pairs above.
 - Teacher: Apache-2.0.
 - No non-commercial data: no text of XNLI, no MUSE lexicon.
 - Evaluation text that was seen: the odd rows of PAWS-X dev (report PAWS-X on the even rows). The
