@@ -15,7 +15,7 @@ from typing import Any
 
 import onnx
 
-from training import gate, half, parity, quantize, speed, tensorrt, trim, weights
+from training import gate, half, parity, pretrained, quantize, speed, tensorrt, trim, weights
 from training import graph as graphs_of
 from training import model as models
 from training.method import Method
@@ -154,7 +154,7 @@ def attempt(source: Source, order: Order, folder: Path) -> Path:
     if order.tensorrt:
         traced = {name: tensorrt.fitted(made) for name, made in traced.items()}
     weights.save(traced, folder)
-    model.tokenizer.save_pretrained(folder)
+    pretrained.save_tokenizer(model.tokenizer, folder)
     model.hf.config.save_pretrained(folder)
     checks: dict[str, Any] = {
         "shapes": {g: check_shapes(g, model, source.methods, folder, precision) for g in traced}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,15 @@ def load_tokenizer(place: str | Path) -> PreTrainedTokenizerFast:
     if not getattr(tokenizer, "is_fast", False):
         raise DataError(place, "has no tokenizer.json", "convert its tokenizer to a fast one")
     return tokenizer
+
+
+def save_tokenizer(tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
+    """With the class name that transformers 4 knows too, which optimum still needs."""
+    tokenizer.save_pretrained(folder)
+    file = folder / "tokenizer_config.json"
+    described = json.loads(file.read_text(encoding="utf-8"))
+    described["tokenizer_class"] = "PreTrainedTokenizerFast"
+    file.write_text(json.dumps(described, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def check(place: str) -> None:

@@ -1,4 +1,4 @@
-"""int8 weights in plain ONNX operators, with activation scales per token.
+"""int8 weights for onnxruntime, with activation scales per token.
 
 A scale per tensor would make a text's answer depend on its neighbours in the batch; here every
 row (token) has its own, so it does not. Weights have a scale per output channel, embedding tables
@@ -12,6 +12,8 @@ import re
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
+
+RUNTIME = "com.microsoft"  # onnxruntime's domain: int8 graphs run there and nowhere else
 
 
 def int8(graph: onnx.ModelProto, exclude: str = "", smallest: int = 4096) -> onnx.ModelProto:
@@ -32,7 +34,7 @@ def int8(graph: onnx.ModelProto, exclude: str = "", smallest: int = 4096) -> onn
         elif _fits(weight, smallest):
             assert weight is not None
             replaced.setdefault(weight.name, _by_channel(weight))
-            nodes += _quantised_matmul(node, weight.name, rows, constants)
+            nodes += _quantised_matmul(node, weight, rows, constants)
         elif _fits(table, smallest) and _axis(node) == 0:
             assert table is not None
             replaced.setdefault(table.name, _by_row(table))
@@ -45,60 +47,88 @@ def int8(graph: onnx.ModelProto, exclude: str = "", smallest: int = 4096) -> onn
     del out.graph.node[:], out.graph.initializer[:], out.graph.value_info[:]
     out.graph.node.extend(nodes)
     out.graph.initializer.extend([*kept, *new, *constants.values()])
+    if rows:
+        out.opset_import.append(helper.make_opsetid(RUNTIME, 1))
     return out
 
 
 class _Row:
-    """The quantised form of one activation, shared by all products that read it."""
+    """The quantised form of one activation, shared by all products that read it.
+
+    It is flattened to [tokens, width]: QuantizeLinear takes a scale for each index of one axis.
+    """
 
     def __init__(self, name: str) -> None:
-        self.quantised, self.scale = f"{name}/int8", f"{name}/scale"
+        self.quantised, self.scale, self.sizes = f"{name}/int8", f"{name}/scale", f"{name}/sizes"
+
+
+def _quantised_rows(source: str, row: _Row, width: int) -> list[onnx.NodeProto]:
+    def named(part: str) -> str:
+        return f"{source}/{part}"
+
+    return [
+        helper.make_node("Shape", [source], [row.sizes], end=-1),
+        helper.make_node("Reshape", [source, f"xlt/rows_of_{width}"], [named("rows")]),
+        # Two reductions read the activation; Abs and one would also write it.
+        helper.make_node("ReduceMax", [named("rows"), "xlt/axis"], [named("most")], keepdims=0),
+        helper.make_node("ReduceMin", [named("rows"), "xlt/axis"], [named("least")], keepdims=0),
+        helper.make_node("Neg", [named("least")], [named("depth")]),
+        helper.make_node("Max", [named("most"), named("depth"), "xlt/tiny"], [named("peak")]),
+        helper.make_node("Div", [named("peak"), "xlt/127"], [named("step")]),
+        helper.make_node("Shape", [named("step")], [named("count")]),
+        helper.make_node(
+            "ConstantOfShape",
+            [named("count")],
+            [named("zero")],
+            # Unsigned with zero point 128: the form that x86 multiplies fast.
+            value=numpy_helper.from_array(np.array([128], dtype=np.uint8)),
+        ),
+        helper.make_node(
+            "QuantizeLinear", [named("rows"), named("step"), named("zero")], [row.quantised], axis=0
+        ),
+        helper.make_node("Unsqueeze", [named("step"), "xlt/axis"], [row.scale]),
+    ]
 
 
 def _quantised_matmul(
     node: onnx.NodeProto,
-    weight: str,
+    weight: onnx.TensorProto,
     rows: dict[str, _Row],
     constants: dict[str, onnx.TensorProto],
 ) -> list[onnx.NodeProto]:
     source, result = node.input[0], node.output[0]
+    width, channels = weight.dims
+    for tensor in (
+        numpy_helper.from_array(np.array([1], dtype=np.int64), "xlt/axis"),
+        numpy_helper.from_array(np.array([-1, width], dtype=np.int64), f"xlt/rows_of_{width}"),
+        numpy_helper.from_array(np.array([channels], dtype=np.int64), f"xlt/channels_{channels}"),
+        numpy_helper.from_array(np.float32(127), "xlt/127"),
+        numpy_helper.from_array(np.float32(1e-12), "xlt/tiny"),
+        numpy_helper.from_array(np.float32(1), "xlt/one"),
+        numpy_helper.from_array(np.uint8(128), "xlt/128"),
+    ):
+        constants[tensor.name] = tensor
     out: list[onnx.NodeProto] = []
     if source not in rows:
         rows[source] = _Row(source)
-        row = rows[source]
-        constants.update(
-            (tensor.name, tensor)
-            for tensor in (
-                numpy_helper.from_array(np.array([-1], dtype=np.int64), "xlt/last_axis"),
-                numpy_helper.from_array(np.float32(127), "xlt/127"),
-                numpy_helper.from_array(np.float32(1e-12), "xlt/tiny"),
-                numpy_helper.from_array(np.float32(1), "xlt/one"),
-                # Unsigned with zero point 128: the form that x86 multiplies fast.
-                numpy_helper.from_array(np.uint8(128), "xlt/128"),
-            )
-        )
-        out += [
-            helper.make_node("Abs", [source], [f"{source}/abs"]),
-            helper.make_node(
-                "ReduceMax", [f"{source}/abs", "xlt/last_axis"], [f"{source}/peak"], keepdims=1
-            ),
-            helper.make_node("Max", [f"{source}/peak", "xlt/tiny"], [f"{source}/positive"]),
-            helper.make_node("Div", [f"{source}/positive", "xlt/127"], [row.scale]),
-            helper.make_node("Div", [source, row.scale], [f"{source}/scaled"]),
-            helper.make_node(
-                "QuantizeLinear", [f"{source}/scaled", "xlt/one", "xlt/128"], [row.quantised]
-            ),
-        ]
+        out += _quantised_rows(source, rows[source], width)
     row = rows[source]
-    out += [
+    name = weight.name
+    return [
+        *out,
+        # onnxruntime's own operator: the product leaves it as floats, scaled by channel.
         helper.make_node(
-            "MatMulInteger", [row.quantised, f"{weight}/int8", "xlt/128"], [f"{result}/int32"]
+            "MatMulIntegerToFloat",
+            [row.quantised, f"{name}/int8", "xlt/one", f"{name}/scale", "xlt/128"],
+            [f"{result}/channels"],
+            domain=RUNTIME,
         ),
-        helper.make_node("Cast", [f"{result}/int32"], [f"{result}/float"], to=TensorProto.FLOAT),
-        helper.make_node("Mul", [f"{result}/float", f"{weight}/scale"], [f"{result}/channels"]),
-        helper.make_node("Mul", [f"{result}/channels", row.scale], [result]),
+        helper.make_node("Mul", [f"{result}/channels", row.scale], [f"{result}/rows"]),
+        helper.make_node(
+            "Concat", [row.sizes, f"xlt/channels_{channels}"], [f"{result}/sizes"], axis=0
+        ),
+        helper.make_node("Reshape", [f"{result}/rows", f"{result}/sizes"], [result]),
     ]
-    return out
 
 
 def _dequantised_gather(node: onnx.NodeProto, table: str) -> list[onnx.NodeProto]:
