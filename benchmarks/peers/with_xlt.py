@@ -1,0 +1,40 @@
+"""Our own plain graph, in the session that serves it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import loop
+import numpy as np
+
+ROOT = Path(__file__).parent.parent.parent
+sys.path.insert(0, str(ROOT))  # run as a script, like the peers, so from anywhere
+
+
+def make(checkpoint: Path, folder: Path, precision: str) -> None:
+    from training import graph, quantize, weights
+    from training.network import Classifier
+    from training.pretrained import load_classifier, load_tokenizer
+
+    hf = load_classifier(str(checkpoint), {})
+    data = Path(os.environ.get("XLT_DATA", ROOT.parent / "shared" / "data"))
+    tokenizer = load_tokenizer(data / "tokenizers" / "xlm-roberta")
+    plain = graph.plain(Classifier(hf, tokenizer, max_length=512).eval())
+    weights.save({"plain": quantize.int8(plain) if precision == "int8" else plain}, folder)
+
+
+def load(folder: Path, precision: str, threads: int) -> loop.Predict:
+    from xlt_serve.session import Options, Session
+
+    session = Session(folder / "plain.onnx", Options(threads=threads))
+
+    def predict(ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
+        return session.run({"input_ids": ids, "attention_mask": mask})["logits"]
+
+    return predict
+
+
+if __name__ == "__main__":
+    loop.main(make, load)
