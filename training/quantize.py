@@ -2,7 +2,8 @@
 
 A scale per tensor would make a text's answer depend on its neighbours in the batch; here every
 row (token) has its own, so it does not. Weights have a scale per output channel, embedding tables
-one per row.
+one per row and block of 64: a few dimensions are much larger than the rest, and a scale for the
+whole row would round the others coarsely (1.2 % of the table's norm against .8 %).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+BLOCK = 64
 RUNTIME = "com.microsoft"  # onnxruntime's domain: int8 graphs run there and nowhere else
 
 
@@ -38,7 +40,7 @@ def int8(graph: onnx.ModelProto, exclude: str = "", smallest: int = 4096) -> onn
         elif _fits(table, smallest) and _axis(node) == 0:
             assert table is not None
             replaced.setdefault(table.name, _by_row(table))
-            nodes += _dequantised_gather(node, table.name)
+            nodes += _dequantised_gather(node, table, constants)
         else:
             nodes.append(node)
     _refuse_other_uses(nodes, replaced)
@@ -131,13 +133,22 @@ def _quantised_matmul(
     ]
 
 
-def _dequantised_gather(node: onnx.NodeProto, table: str) -> list[onnx.NodeProto]:
-    indices, result = node.input[1], node.output[0]
+def _dequantised_gather(
+    node: onnx.NodeProto, table: onnx.TensorProto, constants: dict[str, onnx.TensorProto]
+) -> list[onnx.NodeProto]:
+    name, indices, result = table.name, node.input[1], node.output[0]
+    width = numpy_helper.from_array(
+        np.array(table.dims[1:], np.int64), f"xlt/width_{table.dims[1]}"
+    )
+    constants[width.name] = width
     return [
-        helper.make_node("Gather", [f"{table}/int8", indices], [f"{result}/int8"], axis=0),
-        helper.make_node("Gather", [f"{table}/scale", indices], [f"{result}/scale"], axis=0),
+        helper.make_node("Gather", [f"{name}/int8", indices], [f"{result}/int8"], axis=0),
+        helper.make_node("Gather", [f"{name}/scale", indices], [f"{result}/scale"], axis=0),
         helper.make_node("Cast", [f"{result}/int8"], [f"{result}/float"], to=TensorProto.FLOAT),
-        helper.make_node("Mul", [f"{result}/float", f"{result}/scale"], [result]),
+        helper.make_node("Mul", [f"{result}/float", f"{result}/scale"], [f"{result}/blocks"]),
+        helper.make_node("Shape", [indices], [f"{result}/indices"]),
+        helper.make_node("Concat", [f"{result}/indices", width.name], [f"{result}/sizes"], axis=0),
+        helper.make_node("Reshape", [f"{result}/blocks", f"{result}/sizes"], [result]),
     ]
 
 
@@ -150,7 +161,9 @@ def _by_channel(weight: onnx.TensorProto) -> list[onnx.TensorProto]:
 
 
 def _by_row(table: onnx.TensorProto) -> list[onnx.TensorProto]:
-    values, scale = rounded(numpy_helper.to_array(table), axis=1)
+    rows, width = table.dims
+    blocks = width // BLOCK if width % BLOCK == 0 else 1
+    values, scale = rounded(numpy_helper.to_array(table).reshape(rows, blocks, -1), axis=2)
     return [
         numpy_helper.from_array(values, f"{table.name}/int8"),
         numpy_helper.from_array(scale, f"{table.name}/scale"),

@@ -52,10 +52,10 @@ def ours() -> np.ndarray:
     return classifier.logits(pieces)
 
 
-def run(python: Path, script: str, folder: Path, texts: Sequence[str]) -> list[str]:
+def run(python: Path, script: Path, folder: Path, texts: Sequence[str]) -> list[str]:
     """In an empty environment, so that nothing of this project is found by accident."""
     done = subprocess.run(
-        [str(python), "-I", str(HERE / script), str(folder), *texts],
+        [str(python), "-I", str(script), str(folder), *texts],
         capture_output=True,
         text=True,
         env={"PATH": os.environ["PATH"], "HF_HUB_OFFLINE": "1", "PYTHONUTF8": "1"},
@@ -65,12 +65,17 @@ def run(python: Path, script: str, folder: Path, texts: Sequence[str]) -> list[s
 
 
 def test_optimum_opens_the_bundle(python: Path, ours: np.ndarray) -> None:
-    lines = [json.loads(line) for line in run(python, "open_with_optimum.py", BUNDLE, TEXTS)]
+    lines = [json.loads(line) for line in run(python, HERE / "open_with_optimum.py", BUNDLE, TEXTS)]
     np.testing.assert_allclose([line["logits"] for line in lines], ours, atol=1e-4)
     labels = json.loads((BUNDLE / "bundle.json").read_text(encoding="utf-8"))["labels"]
     assert [line["label"] for line in lines] == [labels[row.argmax()] for row in ours]
 
 
-def test_ten_lines_of_onnxruntime_open_the_bundle(python: Path, ours: np.ndarray) -> None:
-    lines = [line.split(" ") for line in run(python, "bare_onnxruntime.py", BUNDLE, TEXTS)]
+def test_the_readmes_script_opens_the_bundle(
+    python: Path, ours: np.ndarray, tmp_path: Path
+) -> None:
+    readme = (HERE.parent.parent / "README.md").read_text(encoding="utf-8")
+    script = tmp_path / "bare.py"
+    script.write_text(readme.partition("```py\n")[2].partition("```")[0], encoding="utf-8")
+    lines = [line.split(" ") for line in run(python, script, BUNDLE, TEXTS)]
     np.testing.assert_allclose([[float(v) for v in line[-7:]] for line in lines], ours, atol=1e-4)
