@@ -108,6 +108,7 @@ def test_the_embeddings_can_be_taken_out_and_put_back(model: Classifier) -> None
     assert (moved - again).abs().max() > 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at", ["embeddings", "encoder"])
 def test_the_perturbed_graph_agrees_with_torch(model: Classifier, at: str, tmp_path: Path) -> None:
     weights.save({"perturbed": graph.perturbed(model, at)}, tmp_path)

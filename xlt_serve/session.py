@@ -17,7 +17,9 @@ from xlt_serve.errors import BundleError, DependencyError, UsageError
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """``threads`` 0: all cores of this process. The others are for GPUs: ``device``: its number;
+    """``threads`` 0: all cores of this process; ``spin``: they wait for one another awake within a run,
+    which saves up to a sixth of its time on cores of their own, and costs dearly on shared ones.
+    The others are for GPUs: ``device``: its number;
     ``memory`` bytes that onnxruntime may take of it, 0 for all; ``cuda_graphs``: replay a captured
     graph for each bucket; ``cache``: the folder of TensorRT engines, by default the user's."""
 
@@ -27,6 +29,7 @@ class Options:
     memory: int = 0
     cuda_graphs: bool = False
     cache: Path | None = None
+    spin: bool = False
 
 
 def check(options: Options) -> None:
@@ -71,9 +74,10 @@ class Session:
         settings = ort.SessionOptions()
         settings.intra_op_num_threads = options.threads or available_cores()
         settings.inter_op_num_threads = 1
-        # Threads that spin between the operators of a run save waking them, up to a sixth of its time;
-        # between runs they would burn the cores that tokenising, HTTP and other workers need.
-        settings.add_session_config_entry("session.intra_op.allow_spinning", "1")
+        settings.add_session_config_entry(
+            "session.intra_op.allow_spinning", "1" if options.spin else "0"
+        )
+        # Between runs they would burn the cores that tokenising, HTTP and other workers need.
         settings.add_session_config_entry("session.force_spinning_stop", "1")
         settings.log_severity_level = 3
         if options.provider != "cpu":

@@ -28,7 +28,7 @@ def make(checkpoint: Path, folder: Path, precision: str) -> None:
 def load(folder: Path, precision: str, threads: int) -> loop.Predict:
     from xlt_serve.session import Options, Session
 
-    session = Session(folder / "plain.onnx", Options(threads=threads))
+    session = Session(folder / "plain.onnx", Options(threads=threads, spin=True))  # as the peers do
 
     def predict(ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
         return session.run({"input_ids": ids, "attention_mask": mask})["logits"]
