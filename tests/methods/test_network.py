@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from tests.methods.conftest import padded
+from training.architectures import HEADS
 from training.collate import word_numbers
 from training.network import Classifier
 from training.types import Batch, Example
@@ -37,7 +38,8 @@ def test_a_shift_moves_the_first_token_alone(model: Classifier, batch: Batch) ->
     with torch.inference_mode():
         last = model(batch).last.clone()
         last[:, 0] += shift
-        torch.testing.assert_close(model(replace(batch, shift=shift)).logits, model.head(last))
+        expected = HEADS[model.hf.config.model_type](model.hf, last, batch.attention_mask)
+        torch.testing.assert_close(model(replace(batch, shift=shift)).logits, expected)
 
 
 def test_padding_changes_no_logit(model: Classifier, batch: Batch) -> None:
