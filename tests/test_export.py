@@ -415,3 +415,34 @@ def test_a_tensorrt_export_has_nothing_that_tensorrt_refuses(
         assert tensorrt.problems(made.path / f"{name}.onnx") == []
         domains = {used.domain for used in onnx.load(made.path / f"{name}.onnx").opset_import}
         assert domains == {""}
+
+
+def test_a_transposed_weight_is_quantised_too(tmp_path: Path) -> None:
+    """Above its folding limit, the exporter transposes a shared weight once for each reader."""
+    weight = np.random.default_rng(0).normal(size=(16, 64)).astype(np.float32)
+    nodes = [
+        onnx.helper.make_node("Transpose", ["w"], ["t1"], perm=[1, 0]),
+        onnx.helper.make_node("MatMul", ["x", "t1"], ["h"]),
+        onnx.helper.make_node("Transpose", ["w"], ["t2"], perm=[1, 0]),
+        onnx.helper.make_node("MatMul", ["x", "t2"], ["g"]),
+        onnx.helper.make_node("Add", ["h", "g"], ["y"]),
+    ]
+    sizes = {"x": ["n", 64], "y": ["n", 16]}
+    described = {
+        name: onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, dims)
+        for name, dims in sizes.items()
+    }
+    made = onnx.helper.make_model(
+        onnx.helper.make_graph(
+            nodes, "g", [described["x"]], [described["y"]], [numpy_helper.from_array(weight, "w")]
+        ),
+        opset_imports=[onnx.helper.make_opsetid("", 23)],
+        ir_version=10,
+    )
+    small = quantize.int8(made, smallest=64)
+    assert {node.op_type for node in small.graph.node}.isdisjoint({"Transpose", "MatMul"})
+    weights.save({"q": small}, tmp_path)
+    x = np.random.default_rng(1).normal(size=(5, 64)).astype(np.float32)
+    given = Session(tmp_path / "q.onnx").run({"x": x})["y"]
+    expected = 2 * x @ weight.T
+    assert np.abs(given - expected).max() < 0.03 * np.abs(expected).max()

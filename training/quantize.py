@@ -23,6 +23,7 @@ def int8(graph: onnx.ModelProto, exclude: str = "", smallest: int = 4096) -> onn
     nodes whose name ``exclude`` matches."""
     out = onnx.ModelProto()
     out.CopyFrom(graph)
+    fold_transposed_weights(out)
     weights = {tensor.name: tensor for tensor in out.graph.initializer}
     replaced: dict[str, list[onnx.TensorProto]] = {}
     rows: dict[str, _Row] = {}
@@ -52,6 +53,33 @@ def int8(graph: onnx.ModelProto, exclude: str = "", smallest: int = 4096) -> onn
     if rows:
         out.opset_import.append(helper.make_opsetid(RUNTIME, 1))
     return out
+
+
+def fold_transposed_weights(graph: onnx.ModelProto) -> None:
+    """Transpose(weight) becomes a weight: the exporter leaves large ones that two streams read."""
+    weights = {tensor.name: tensor for tensor in graph.graph.initializer}
+    folded: dict[str, str] = {}
+    kept = []
+    for node in graph.graph.node:
+        weight = weights.get(node.input[0]) if node.op_type == "Transpose" else None
+        if weight is None or len(weight.dims) != 2:
+            kept.append(node)
+            continue
+        name = f"{weight.name}/transposed"
+        if name not in folded.values():
+            values = np.ascontiguousarray(numpy_helper.to_array(weight).T)
+            graph.graph.initializer.append(numpy_helper.from_array(values, name))
+        folded[node.output[0]] = name
+    for node in kept:
+        for place, given in enumerate(node.input):
+            if given in folded:
+                node.input[place] = folded[given]
+    del graph.graph.node[:]
+    graph.graph.node.extend(kept)
+    read = {name for node in kept for name in node.input}
+    left = [tensor for tensor in graph.graph.initializer if tensor.name in read]
+    del graph.graph.initializer[:]
+    graph.graph.initializer.extend(left)
 
 
 class _Row:
