@@ -24,7 +24,14 @@ OPSETS = (9, 23)  # 23 has Attention, which TensorRT 10.14 is the first to parse
 TENSORRT = "TensorRT 10.14"
 FP16 = "export with --precision fp16"
 
-_INTEGER = {"MatMulInteger", "DynamicQuantizeLinear", "ConvInteger", "QLinearMatMul", "QLinearConv"}
+_INTEGER = {
+    "MatMulInteger",
+    "MatMulIntegerToFloat",
+    "DynamicQuantizeLinear",
+    "ConvInteger",
+    "QLinearMatMul",
+    "QLinearConv",
+}
 
 Values = dict[str, tuple[int, int | None]]
 """name → element type, number of dimensions if known."""
@@ -58,7 +65,9 @@ def problems(path: Path) -> list[str]:
         out.append(_sentence(path.name, rule, "polygraphy surgeon sanitize --fold-constants"))
     values = _values(inferred.graph)
     broken = [*_operand_types(inferred.graph, values), *_restrictions(inferred.graph, values)]
-    return [*out, *_types(inferred.graph, values), *_collapsed(broken)]
+    out += [*_types(inferred.graph, values), *_collapsed(broken)]
+    # An int8 graph is exported anew in another precision: what else is wrong with it goes with that.
+    return [sentence for sentence in out if sentence.endswith(FP16)] or out
 
 
 def fitted(graph: onnx.ModelProto) -> onnx.ModelProto:

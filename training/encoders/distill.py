@@ -25,6 +25,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast, XLMRobertaConfig
 
+from training import pretrained
 from training.encoders import corpus, examples, initial, teacher, vocabulary
 from training.encoders.student import IGNORED, Student, losses
 
@@ -182,7 +183,7 @@ class Run:
             {name: value.half().contiguous() for name, value in projection.items()},
             folder / "projection.safetensors",
         )
-        self.tokenizer.save_pretrained(folder)
+        pretrained.save_tokenizer(self.tokenizer, folder)
         names = ("block", "step", "tokens", "seconds")
         progress = {name: getattr(self, name) for name in names}
         (folder / "progress.json").write_text(json.dumps(progress, indent=2) + "\n")
