@@ -19,7 +19,8 @@ from transformers import (
     PreTrainedModel,
 )
 
-from training import graph, parity, pretrained, quantize, weights
+from training import config, graph, parity, pretrained, quantize, trainer, weights
+from training.model import load
 from training.network import Classifier
 from xlt_serve.errors import DataError, UsageError
 
@@ -134,3 +135,20 @@ def test_another_family_is_refused_by_name(tmp_path: Path) -> None:
     ElectraConfig().save_pretrained(tmp_path)
     with pytest.raises(DataError, match=r"electra.*supported: bert, roberta"):
         pretrained.check(str(tmp_path))
+
+
+@pytest.mark.parametrize("kind", ["distilbert", "deberta-v2", "modernbert"])
+def test_each_family_trains(
+    kind: str, encoders: dict[str, Path], config_file: Path, tmp_path: Path
+) -> None:
+    torch.manual_seed(0)
+    tokenizer = AutoTokenizer.from_pretrained(encoders["bert"])
+    made = MAKERS[kind](len(tokenizer), tokenizer.pad_token_id)
+    made.base_model.save_pretrained(tmp_path / "encoder")  # as published: without a head
+    tokenizer.save_pretrained(tmp_path / "encoder")
+    overrides = [f"encoder={tmp_path / 'encoder'}", "train.max_steps=6"]
+    trainer.train(config.load(config_file, overrides), tmp_path / "run")
+    before = pretrained.load_classifier(str(tmp_path / "encoder"), {}).base_model.state_dict()
+    trained, _ = load(tmp_path / "run")
+    after = trained.base.state_dict()
+    assert any((after[name] - before[name]).abs().max() > 1e-4 for name in before)
