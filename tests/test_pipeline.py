@@ -119,6 +119,13 @@ def test_max_length_may_be_lowered_not_raised(classifier: Classifier) -> None:
     assert raised.truncated
 
 
+def test_only_the_largest_probabilities_where_asked(classifier: Classifier) -> None:
+    (full,), (two,) = (classifier.predict([SPORTS], top_k=k) for k in (None, 2))
+    assert list(full.probabilities) == list(classifier.labels)
+    best = sorted(full.probabilities.values(), reverse=True)[:2]
+    assert list(two.probabilities.values()) == best
+
+
 def test_abstaining_is_a_value(classifier: Classifier) -> None:
     (answer,) = classifier.predict(["town"], abstain_below=1.0)
     assert answer.label is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import NormalDist
 
@@ -13,22 +14,27 @@ import pytest
 
 from training import export
 from xlt_serve import certify, load, smooth
+from xlt_serve.batching import plan
 from xlt_serve.errors import UsageError
-from xlt_serve.noise import Noise, stream_key
+from xlt_serve.noise import Noise, draw, stream_key
+from xlt_serve.noisy import NoisyRow
 from xlt_serve.pipeline import Classifier
 from xlt_serve.schema import Smoothing
 from xlt_serve.smooth import Options
+from xlt_serve.steps import Ask, Outputs, drive, join
 from xlt_serve.tokens import Piece
 
 NOISE = Noise("gaussian", 1.0)
 
 
-def half_space(pieces: list[Piece], rows: list[int], noises: list[npt.NDArray[np.float32]]):  # type: ignore[no-untyped-def]
+def half_space(rows: Sequence[NoisyRow]) -> npt.NDArray[np.float64]:
     """A text is a point on a line, its first id; class 0 where point + noise > 0.
 
     Its smoothed probability is Φ(point/σ), and the certified radius can't exceed the point.
     """
-    values = np.array([pieces[r].ids[0] / 100 + n[0] for r, n in zip(rows, noises, strict=True)])
+    values = np.array(
+        [r.piece.ids[0] / 100 + draw(r.key, r.number, (1,), r.noise)[0] for r in rows]
+    )
     return np.stack([values, -values, np.full_like(values, -99)], axis=1)
 
 
@@ -37,7 +43,13 @@ def ask(
 ) -> list[smooth.Outcome]:
     pieces = [Piece([point], [0]) for point in points]
     keys = [stream_key(seed, str((point, number))) for number, point in enumerate(points)]
-    return smooth.smooth(pieces, keys, 3, NOISE, options, half_space, lambda piece: (1,), budget)
+
+    def run(ask: Ask) -> Outputs:
+        batches = plan([row.length for row in ask.rows], budget)
+        parts = [(batch, {"logits": half_space([ask.rows[i] for i in batch])}) for batch in batches]  # type: ignore[misc]
+        return join(parts, len(ask.rows))
+
+    return drive(smooth.smooth(pieces, keys, 3, NOISE, options), run)
 
 
 def test_clear_texts_take_few_draws_and_close_ones_abstain() -> None:
@@ -56,8 +68,8 @@ def test_votes_are_those_of_a_fixed_number_of_draws() -> None:
     for point, number, outcome in zip(points, range(5), early, strict=True):
         key = stream_key(0, str((point, number)))
         piece = Piece([point], [0])
-        noises = [smooth.draw(key, n, (1,), NOISE) for n in range(1000)]
-        votes = half_space([piece], [0] * 1000, noises).argmax(axis=1).tolist()
+        rows = [NoisyRow(piece, key, n, NOISE) for n in range(1000)]
+        votes = half_space(rows).argmax(axis=1).tolist()
         counts = Counter(votes[: outcome.draws])
         assert outcome.votes == tuple(counts[c] for c in range(3))
         assert outcome.label == certify.predict([votes.count(c) for c in range(3)], 0.001)

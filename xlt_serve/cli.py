@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 
 from xlt_serve import bundle as bundles
 from xlt_serve.errors import DataError, DependencyError, UsageError, XltError
-from xlt_serve.schema import LONG_CHOICES, Smoothing
+from xlt_serve.schema import LONG_CHOICES, Settings, Smoothing
 
 PROVIDERS = ("cpu", "cuda", "tensorrt")
 CHUNK = 512
@@ -135,17 +135,19 @@ def _methods(_: argparse.Namespace) -> None:
 def _predict(options: argparse.Namespace) -> None:
     from tqdm import tqdm
 
-    from xlt_serve.pipeline import check_options, load
+    from xlt_serve.pipeline import load
 
-    checked = {
+    smoothing = Smoothing(**{f.name: getattr(options, f.name) for f in fields(Smoothing)})
+    settings = {
         "mode": "smoothed" if options.smooth else "plain",
         "long": options.long,
+        "language": options.language,
         "max_length": options.max_length,
         "abstain_below": options.abstain_below,
+        "top_k": options.top_k,
+        "smoothing": smoothing,
     }
-    check_options(**checked)
-    smoothing = Smoothing(**{f.name: getattr(options, f.name) for f in fields(Smoothing)})
-    settings = checked | {"language": options.language, "smoothing": smoothing}
+    Settings(**settings)  # a wrong option fails before a model is loaded
     classifier = load(options.bundle, threads=options.threads, provider=options.provider)
     pair = classifier.bundle.manifest.pair
     bad: list[int] = []
@@ -398,6 +400,7 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--language", default=None, help="instead of detecting it")
     sub.add_argument("--max-length", type=int, default=None, metavar="TOKENS")
     sub.add_argument("--abstain-below", type=float, default=None, metavar="P")
+    sub.add_argument("--top-k", type=int, default=None, metavar="K", help="probabilities to show")
     sub.add_argument("--threads", type=int, default=0, help="default: all cores")
     sub.add_argument("--provider", choices=PROVIDERS, default="cpu", help="default: cpu")
     group = sub.add_argument_group("smoothed prediction")

@@ -2,34 +2,24 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from xlt_serve import bundle as bundles
-from xlt_serve.batching import plan
+from xlt_serve import smoothing
 from xlt_serve.bundle import Bundle
 from xlt_serve.calibrate import softmax
 from xlt_serve.errors import BundleError, ItemError, UsageError
-from xlt_serve.graphs import open_graph
 from xlt_serve.language import detect
-from xlt_serve.schema import (
-    LONG_CHOICES,
-    MODES,
-    Failure,
-    Item,
-    Long,
-    Prediction,
-    Smoothing,
-    Votes,
-)
-from xlt_serve.session import Options, pad
-from xlt_serve.smoother import Smoother
+from xlt_serve.runners import Runners
+from xlt_serve.schema import Failure, Item, Long, Prediction, Settings, Votes
+from xlt_serve.session import Options, Session
+from xlt_serve.steps import Ask, Steps, drive
 from xlt_serve.tokens import Encoder, Piece, Tokens, check
 
 BUDGET = 4096
@@ -37,7 +27,7 @@ BUDGET = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class _Job:
+class Job:
     """A valid item on its way: where it stands in the request, its tokens, its language."""
 
     index: int
@@ -52,19 +42,13 @@ class Classifier:
     def __init__(
         self, bundle: Bundle, options: Options | None = None, budget: int = BUDGET
     ) -> None:
-        self.bundle = bundle
-        self.options = options
-        self.budget = budget
-        manifest = bundle.manifest
-        if "plain" not in manifest.graphs:
-            raise BundleError(bundle.path, "has no plain graph", "export it again")
         if budget < 1:
             raise UsageError(f"budget={budget}", "must be at least 1 token")
+        manifest = bundle.manifest
+        self.bundle, self.budget = bundle, budget
         self.labels = manifest.labels
         self.encoder = Encoder(bundle.file(manifest.tokenizer), manifest.max_length)
-        self.session = open_graph(bundle, "plain", options, budget)
-        self._opening = threading.Lock()
-        self._smoothed: Smoother | None = None
+        self.runners = Runners(bundle, options, budget)
         width = self.session.widths["logits"]
         if isinstance(width, int) and width != len(self.labels):
             raise BundleError(
@@ -73,100 +57,106 @@ class Classifier:
                 "export it again",
             )
 
-    def predict(
-        self,
-        items: Iterable[object],
-        *,
-        mode: str = "plain",
-        long: Long = "truncate",
-        language: str | None = None,
-        max_length: int | None = None,
-        abstain_below: float | None = None,
-        smoothing: Smoothing | None = None,
-    ) -> list[Prediction]:
+    @property
+    def session(self) -> Session:
+        """That of the plain graph."""
+        return self.runners.of("plain").session
+
+    def predict(self, items: Iterable[object], **settings: Any) -> list[Prediction]:
         """One prediction for each item, in order; an item's own error is a value in its place.
 
-        ``items`` are texts, or tuples of two where the bundle classifies pairs. ``long`` says what
-        happens to texts over the model's length (or ``max_length``, if less). With
-        ``abstain_below``, by default the bundle's own if it has one, a prediction less sure than
-        that has no label; 0 answers always. With ``mode="smoothed"`` the label is the winner of a
-        vote under noise (see ``Smoothing``), and has no label if the vote is too close.
+        ``items`` are texts, or tuples of two where the bundle classifies pairs; ``settings`` are the
+        fields of ``Settings``. With ``mode="smoothed"`` the label is the winner of a vote under
+        noise (see ``Smoothing``), and there is none if the vote is too close.
         """
         if isinstance(items, str):
             raise UsageError("a single text", "predict takes a list", "write predict([text])")
-        check_options(mode=mode, long=long, max_length=max_length, abstain_below=abstain_below)
-        smoother = self._smoother() if mode == "smoothed" else None
-        if abstain_below is None:
-            abstain_below = self.bundle.manifest.abstain_below("plain")
-        items = list(items)
-        out: list[Prediction | None] = [None] * len(items)
+        return drive(self.steps(list(items), Settings(**settings)), self.runners.run)
+
+    def steps(self, items: Sequence[object], settings: Settings) -> Steps[list[Prediction]]:
+        """The same as steps: tokenising first, then what is asked of the graphs."""
+        if settings.mode == "smoothed":
+            smoothing.refuse_unfit(self.bundle)
+        jobs, out = self._prepared(items, settings)
+        if settings.mode == "smoothed":
+            answers = yield from self._smoothed(jobs, settings)
+        else:
+            answers = yield from self._plain(jobs, settings)
+        for job, answer in zip(jobs, answers, strict=True):
+            out[job.index] = answer
+        return [out[index] for index in range(len(items))]
+
+    def logits(self, pieces: Sequence[Piece]) -> npt.NDArray[np.float32]:
+        """[pieces, labels], in order, whatever the batches were."""
+        if not pieces:
+            return np.zeros((0, len(self.labels)), dtype=np.float32)
+        logits: npt.NDArray[np.float32] = self.runners.run(Ask("plain", pieces))["logits"]
+        return logits
+
+    def _prepared(
+        self, items: Sequence[object], settings: Settings
+    ) -> tuple[list[Job], dict[int, Prediction]]:
+        """The items that can be classified, and the answers to those that can't, by index."""
+        failed: dict[int, Prediction] = {}
         valid: list[tuple[int, Item]] = []
         for index, item in enumerate(items):
             try:
                 valid.append((index, check(item, self.bundle.manifest.pair)))
             except ItemError as error:
-                out[index] = self._failed(error, mode)
-        encoded = self.encoder.encode([item for _, item in valid], long, max_length)
-        jobs: list[_Job] = []
+                failed[index] = self._failed(error, settings.mode)
+        encoded = self.encoder.encode(
+            [item for _, item in valid], cast(Long, settings.long), settings.max_length
+        )
+        jobs: list[Job] = []
         for (index, item), tokens in zip(valid, encoded, strict=True):
             if isinstance(tokens, ItemError):
-                out[index] = self._failed(tokens, mode)
+                failed[index] = self._failed(tokens, settings.mode)
             else:
-                spoken = (
-                    language or detect(item if isinstance(item, str) else " ".join(item)).language
-                )
-                jobs.append(_Job(index, item, tokens, spoken))
-        if smoother is not None:
-            answers = smoother.answers(
-                [job.item for job in jobs],
-                [job.tokens.pieces[0] for job in jobs],
-                smoothing or Smoothing(),
-            )
-            for job, (best, votes) in zip(jobs, answers, strict=True):
-                out[job.index] = self._voted(job, best, votes)
-            return [prediction for prediction in out if prediction is not None]
-        for job, probabilities in zip(jobs, self._probabilities(jobs), strict=True):
-            out[job.index] = self._answer(job, probabilities, abstain_below)
-        return [prediction for prediction in out if prediction is not None]
+                text = item if isinstance(item, str) else " ".join(item)
+                jobs.append(Job(index, item, tokens, settings.language or detect(text).language))
+        return jobs, failed
 
-    def logits(self, pieces: Sequence[Piece]) -> npt.NDArray[np.float32]:
-        """[pieces, labels], in order, whatever the batches were."""
-        out = np.zeros((len(pieces), len(self.labels)), dtype=np.float32)
-        for batch in plan([len(piece.ids) for piece in pieces], self.budget):
-            out[batch] = self.session.run(self._feeds([pieces[i] for i in batch]))["logits"]
-        return out
-
-    def _feeds(self, pieces: list[Piece]) -> dict[str, npt.NDArray[Any]]:
-        ids, mask = pad([piece.ids for piece in pieces], self.bundle.manifest.pad_id)
-        feeds = {"input_ids": ids, "attention_mask": mask}
-        if "token_type_ids" in self.session.inputs:
-            feeds["token_type_ids"] = pad([piece.type_ids for piece in pieces], 0)[0]
-        return feeds
-
-    def _probabilities(self, jobs: list[_Job]) -> list[npt.NDArray[np.float64]]:
+    def _plain(self, jobs: Sequence[Job], settings: Settings) -> Steps[list[Prediction]]:
         """Calibrated probabilities of each job: the token-weighted mean over its windows."""
         pieces = [piece for job in jobs for piece in job.tokens.pieces]
         if not pieces:
             return []
-        rows = softmax(self.logits(pieces), self.bundle.manifest.temperature("plain"))
+        outputs = yield Ask("plain", pieces)
+        rows = softmax(outputs["logits"], self.bundle.manifest.temperature("plain"))
         out, start = [], 0
         for job in jobs:
             end = start + len(job.tokens.pieces)
-            weights = np.array([len(piece.ids) for piece in job.tokens.pieces], dtype=np.float64)
-            out.append(weights @ rows[start:end] / weights.sum())
+            weights = np.array([piece.length for piece in job.tokens.pieces], dtype=np.float64)
+            out.append(self._answer(job, weights @ rows[start:end] / weights.sum(), settings))
             start = end
         return out
 
+    def _smoothed(self, jobs: Sequence[Job], settings: Settings) -> Steps[list[Prediction]]:
+        answers = yield from smoothing.votes(
+            self.bundle,
+            [job.item for job in jobs],
+            [job.tokens.pieces[0] for job in jobs],
+            settings.smoothing,
+        )
+        return [
+            self._voted(job, best, votes, settings.top_k)
+            for job, (best, votes) in zip(jobs, answers, strict=True)
+        ]
+
     def _answer(
-        self, job: _Job, probabilities: npt.NDArray[np.float64], abstain_below: float | None
+        self, job: Job, probabilities: npt.NDArray[np.float64], settings: Settings
     ) -> Prediction:
+        least = settings.abstain_below
+        if least is None:
+            least = self.bundle.manifest.abstain_below("plain")
         best = int(probabilities.argmax())
-        unsure = abstain_below is not None and probabilities[best] < abstain_below
+        unsure = least is not None and probabilities[best] < least
         return Prediction(
             label=None if unsure else self.labels[best],
-            probabilities={
-                name: float(p) for name, p in zip(self.labels, probabilities, strict=True)
-            },
+            probabilities=largest(
+                {name: float(p) for name, p in zip(self.labels, probabilities, strict=True)},
+                settings.top_k,
+            ),
             language=job.language,
             tokens=job.tokens.count,
             truncated=job.tokens.truncated,
@@ -176,11 +166,11 @@ class Classifier:
             version=self.bundle.manifest.version,
         )
 
-    def _voted(self, job: _Job, best: int | None, votes: Votes) -> Prediction:
+    def _voted(self, job: Job, best: int | None, votes: Votes, top_k: int | None) -> Prediction:
         shares = {name: count / max(1, votes.draws) for name, count in votes.votes.items()}
         return Prediction(
             label=None if best is None else self.labels[best],
-            probabilities=shares,
+            probabilities=largest(shares, top_k),
             language=job.language,
             tokens=job.tokens.count,
             truncated=job.tokens.truncated,
@@ -190,13 +180,6 @@ class Classifier:
             bundle=self.bundle.manifest.name,
             version=self.bundle.manifest.version,
         )
-
-    def _smoother(self) -> Smoother:
-        """Opened when it is first asked for: most requests are plain, and a graph takes memory."""
-        with self._opening:
-            if self._smoothed is None:
-                self._smoothed = Smoother(self.bundle, self.options, self.budget)
-            return self._smoothed
 
     def _failed(self, error: ItemError, mode: str) -> Prediction:
         return Prediction(
@@ -219,17 +202,8 @@ def load(
     return Classifier(bundles.load(name_or_path), Options(threads, provider), budget)
 
 
-def check_options(
-    *, mode: str, long: str, max_length: int | None, abstain_below: float | None
-) -> None:
-    """Raise a UsageError for the first option that is out of its range."""
-    if mode not in MODES:
-        raise UsageError(f"mode={mode!r}", f"must be one of {', '.join(MODES)}")
-    if long not in LONG_CHOICES:
-        raise UsageError(f"long={long!r}", f"must be one of {', '.join(LONG_CHOICES)}")
-    if mode == "smoothed" and long == "windows":
-        raise UsageError("long=windows", "has no smoothed form", "use truncate or error")
-    if max_length is not None and max_length < 8:
-        raise UsageError(f"max_length={max_length}", "must be at least 8 tokens")
-    if abstain_below is not None and not 0 <= abstain_below <= 1:
-        raise UsageError(f"abstain_below={abstain_below}", "must be between 0 and 1 (inclusive)")
+def largest(probabilities: dict[str, float], count: int | None) -> dict[str, float]:
+    """All in the order of the labels, or only so many, the largest first."""
+    if count is None:
+        return probabilities
+    return dict(sorted(probabilities.items(), key=lambda entry: -entry[1])[:count])

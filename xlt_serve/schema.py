@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, TypeAlias
 
+from xlt_serve.errors import UsageError
+
 Item: TypeAlias = "str | tuple[str, str]"
 Long: TypeAlias = Literal["truncate", "windows", "error"]
 LONG_CHOICES: tuple[Long, ...] = ("truncate", "windows", "error")
@@ -25,6 +27,41 @@ class Smoothing:
     noise: str | None = None
     scale: float | None = None
     seed: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How items are to be predicted; the same for all items of a request.
+
+    ``long`` says what happens to texts over the model's length (or ``max_length``, if less). With
+    ``abstain_below``, by default the bundle's own if it has one, a prediction less sure than that
+    has no label; 0 answers always. ``top_k`` keeps that many probabilities, the largest.
+    """
+
+    mode: str = "plain"
+    long: str = "truncate"
+    language: str | None = None
+    max_length: int | None = None
+    abstain_below: float | None = None
+    top_k: int | None = None
+    smoothing: Smoothing = Smoothing()
+
+    def __post_init__(self) -> None:
+        """Refuse the first option that is out of its range."""
+        if self.mode not in MODES:
+            raise UsageError(f"mode={self.mode!r}", f"must be one of {', '.join(MODES)}")
+        if self.long not in LONG_CHOICES:
+            raise UsageError(f"long={self.long!r}", f"must be one of {', '.join(LONG_CHOICES)}")
+        if self.mode == "smoothed" and self.long == "windows":
+            raise UsageError("long=windows", "has no smoothed form", "use truncate or error")
+        if self.max_length is not None and self.max_length < 8:
+            raise UsageError(f"max_length={self.max_length}", "must be at least 8 tokens")
+        if self.abstain_below is not None and not 0 <= self.abstain_below <= 1:
+            raise UsageError(
+                f"abstain_below={self.abstain_below}", "must be between 0 and 1 (inclusive)"
+            )
+        if self.top_k is not None and self.top_k < 1:
+            raise UsageError(f"top_k={self.top_k}", "must be at least 1")
 
 
 @dataclass(frozen=True, slots=True)

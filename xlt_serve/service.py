@@ -59,6 +59,7 @@ class XltService:
         long: Long = "truncate",
         max_length: int | None = None,
         abstain_below: float | None = None,
+        top_k: int | None = None,
         samples: Samples = 100,
         alpha: Alpha = 0.001,
         radius: Radius = None,
@@ -80,6 +81,7 @@ class XltService:
                     language=language,
                     max_length=max_length,
                     abstain_below=abstain_below,
+                    top_k=top_k,
                 )
             )
         except UsageError as error:

@@ -2,27 +2,24 @@
 
 Two questions may be asked: which label, and is it certain within a radius. Each is put to an
 anytime-valid test (``certify``), so that drawing stops as soon as the answer is known; if it is
-still open at the limit, the answer is to abstain. Draws of several texts share runs.
+still open at the limit, the answer is to abstain. The draws of all texts that are still open are
+asked for together.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-import numpy.typing as npt
-
 from xlt_serve import certify
-from xlt_serve.batching import plan
 from xlt_serve.errors import UsageError
-from xlt_serve.noise import Noise, draw
+from xlt_serve.noise import Noise
+from xlt_serve.noisy import NoisyRow
+from xlt_serve.steps import Ask, Steps
 from xlt_serve.tokens import Piece
 
+GRAPH = "perturbed"
 MOST_SAMPLES = 100_000
-
-Run = Callable[[list[Piece], list[int], list[npt.NDArray[np.float32]]], npt.NDArray[np.float32]]
-"""(texts, for each draw the number of its text, for each draw its noise) → logits [draws, labels]."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,35 +119,23 @@ class Poll:
 
 
 def smooth(
-    pieces: Sequence[Piece],
-    keys: Sequence[int],
-    classes: int,
-    noise: Noise,
-    options: Options,
-    run: Run,
-    shape: Callable[[Piece], tuple[int, ...]],
-    budget: int,
-) -> list[Outcome]:
-    """The outcome of each text. ``keys`` are those of its noise; ``shape`` that of its draws."""
+    pieces: Sequence[Piece], keys: Sequence[int], classes: int, noise: Noise, options: Options
+) -> Steps[list[Outcome]]:
+    """The outcome of each text; ``keys`` are those of its noise."""
     polls = [Poll(classes, noise, options) for _ in pieces]
-    while pending := [i for i, poll in enumerate(polls) if not poll.stopped]:
+    while pending := [number for number, poll in enumerate(polls) if not poll.stopped]:
         draws = [
-            (text, len(polls[text].votes) + number)
+            (text, len(polls[text].votes) + further)
             for text in pending
-            for number in range(polls[text].wanted())
+            for further in range(polls[text].wanted())
         ]
-        votes = np.zeros(len(draws), dtype=np.int64)
-        for batch in plan([len(pieces[text].ids) for text, _ in draws], budget):
-            texts = sorted({draws[i][0] for i in batch})
-            rows = [texts.index(draws[i][0]) for i in batch]
-            noises = [
-                draw(keys[draws[i][0]], draws[i][1], shape(pieces[draws[i][0]]), noise)
-                for i in batch
-            ]
-            logits = run([pieces[text] for text in texts], rows, noises)
-            votes[batch] = logits.argmax(axis=1)
+        rows = [NoisyRow(pieces[text], keys[text], number, noise) for text, number in draws]
+        outputs = yield Ask(GRAPH, rows)
+        votes: dict[int, list[int]] = {text: [] for text in pending}
+        for (text, _), vote in zip(draws, outputs["logits"].argmax(axis=1), strict=True):
+            votes[text].append(int(vote))
         for text in pending:
-            polls[text].add([int(v) for v, d in zip(votes, draws, strict=True) if d[0] == text])
+            polls[text].add(votes[text])
     return [poll.outcome() for poll in polls]
 
 

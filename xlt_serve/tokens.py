@@ -25,6 +25,10 @@ class Piece:
     ids: list[int]
     type_ids: list[int]
 
+    @property
+    def length(self) -> int:
+        return len(self.ids)
+
 
 @dataclass(frozen=True, slots=True)
 class Tokens:

@@ -16,18 +16,31 @@ from pathlib import Path
 
 # language → (Debian package, the English side comes first)
 PACKAGES = {
+    "ar": [("dict-freedict-eng-ara", True)],
     "bg": [("dict-freedict-eng-bul", True)],
+    "de": [("dict-freedict-eng-deu", True)],
     "el": [("dict-freedict-ell-eng", False), ("dict-freedict-eng-ell", True)],
+    "es": [("dict-freedict-eng-spa", True)],
+    "fr": [("dict-freedict-eng-fra", True)],
     "hi": [("dict-freedict-eng-hin", True)],
+    "it": [("dict-freedict-eng-ita", True)],
+    "ja": [("dict-freedict-eng-jpn", True)],
+    "nl": [("dict-freedict-eng-nld", True)],
+    "pl": [("dict-freedict-eng-pol", True)],
+    "pt": [("dict-freedict-eng-por", True)],
+    "ru": [("dict-freedict-eng-rus", True)],
     "sw": [("dict-freedict-swh-eng", False), ("dict-freedict-eng-swh", True)],
+    "tr": [("dict-freedict-eng-tur", True)],
 }
 LICENCES = {"bg": "CC BY-SA 3.0", "el": "CC BY-SA 3.0, GPL-2+", "hi": "GPL-2+", "sw": "GPL-2+"}
+_LATIN = re.compile("[A-Za-z]")
 _SCRIPT = {
+    "ar": re.compile("[\u0600-\u06ff]"),
     "bg": re.compile("[\u0400-\u04ff]"),
     "el": re.compile("[\u0370-\u03ff\u1f00-\u1fff]"),
     "hi": re.compile("[\u0900-\u097f]"),
-    "sw": re.compile("[A-Za-z]"),
-    "en": re.compile("[A-Za-z]"),
+    "ja": re.compile("[\u3040-\u30ff\u4e00-\u9fff]"),
+    "ru": re.compile("[\u0400-\u04ff]"),
 }
 _DIGITS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 
@@ -40,7 +53,7 @@ def fetch(folder: Path) -> dict[str, list[tuple[str, str]]]:
     for language, packages in PACKAGES.items():
         found: dict[tuple[str, str], None] = {}
         for package, english_first in packages:
-            if not list(folder.glob(f"**/{package[5:]}.index")) and not _unpack(package, folder):
+            if not list(folder.glob(f"**/{package[5:]}.index")) and not unpack(package, folder):
                 print(f"dictionaries: {package} can't be fetched, going on without it", flush=True)
                 continue
             index = next(folder.glob(f"**/{package[5:]}.index"))
@@ -70,12 +83,12 @@ def entries(index: Path, target: str) -> Iterator[tuple[str, str]]:
         if not head:
             continue
         for text in definition[1:]:
-            if text.startswith((" ", "\t", '"')) or not _SCRIPT[target].search(text):
+            if text.startswith((" ", "\t", '"')) or not _SCRIPT.get(target, _LATIN).search(text):
                 continue
-            if target in ("bg", "el", "hi") and _SCRIPT["en"].search(text):
+            if target in _SCRIPT and _LATIN.search(text):
                 continue
             for piece in re.split(r"[,;]", re.sub(r"\([^)]*\)|\[[^]]*\]|^\d+\.", " ", text)):
-                if piece := _clean(piece):
+                if "<" not in piece and (piece := _clean(piece)):
                     yield head, piece
 
 
@@ -101,7 +114,7 @@ def hindi_to_urdu(texts: list[str]) -> list[str]:
     return done.stdout.rstrip("\n").split("\n")
 
 
-def _unpack(package: str, folder: Path) -> bool:
+def unpack(package: str, folder: Path) -> bool:
     try:
         subprocess.run(["apt-get", "download", "-qq", package], cwd=folder, check=True)
         deb = next(folder.glob(f"{package}_*.deb"))

@@ -96,7 +96,11 @@ class Run:
         self.work, self.out = work, out
         self.tokenizer, self.material, self.targets = tokenizer, material, targets
         torch.manual_seed(self.settings["seed"])
-        self.student = Student(encoder_config(config["model"], len(tokenizer)), teacher.WIDTH)
+        self.student = Student(
+            encoder_config(config["model"], len(tokenizer)),
+            teacher.WIDTH,
+            bfloat16=self.settings.get("bfloat16", False),
+        )
         decayed = [p for p in self.student.parameters() if p.ndim >= 2]
         plain = [p for p in self.student.parameters() if p.ndim < 2]
         self.optimizer = torch.optim.AdamW(

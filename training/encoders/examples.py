@@ -15,7 +15,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from training.encoders import corpus, dictionaries, induced, names
+from training.encoders import corpus, dictionaries, glosses, induced, names
 from training.encoders.corpus import LANGUAGES, TEACHER_LANGUAGES
 
 _WORD = re.compile(r"[A-Za-z]+")
@@ -26,7 +26,7 @@ COMPOUNDS = {"vi": 3}  # a Vietnamese word is often two or three written ones
 _DEVANAGARI = re.compile("[\u0900-\u097f]")
 
 # Share of each kind of example within a language; kinds without data are dropped, the rest rescaled.
-TAUGHT = {"own": 0.75, "translation": 0.18, "both": 0.07}
+TAUGHT = {"own": 0.68, "translation": 0.12, "both": 0.05, "switched": 0.15}
 UNTAUGHT = {"translation": 0.25, "both": 0.07, "dictionary": 0.08, "switched": 0.48, "masked": 0.12}
 
 
@@ -91,6 +91,8 @@ def gather(data: Path, work: Path, research: bool = False) -> Material:
                 pool["own"].append((sentence.text, "", aim))
         else:
             pool["masked"].append((sentence.text, "", -1))
+    for text in glosses.fetch(work / "glosses"):
+        material.pools["en"]["own"].append((text, "", target(text)))
     all_pairs = corpus.pairs(data, banned)
     words = dictionaries.fetch(work / "dictionaries")
     hindi = [pair for pair in all_pairs if pair.language == "hi"]
@@ -106,9 +108,14 @@ def gather(data: Path, work: Path, research: bool = False) -> Material:
             continue
         pool["translation"].append((pair.other, "", aim))
         pool["both"].append((pair.english, pair.other, aim))
-    named = names.fetch(work / "names", UNTAUGHT_LANGUAGES)
-    for language in UNTAUGHT_LANGUAGES:
+    others = [language for language in LANGUAGES if language != "en"]
+    named = names.fetch(work / "names", others)
+    for language in others:
         pool = material.pools[language]
+        if language in TEACHER_LANGUAGES:  # the teacher knows its words: for code-switching alone
+            entries = words.get(language, []) + names.words(named, language)
+            material.lexicons[language] = dictionaries.lexicon(entries)
+            continue
         own = [corpus.Pair(language, english, other) for english, other, _ in pool["both"]]
         entries = words.get(language, [])
         entries += induced.word_pairs(own, longest=COMPOUNDS.get(language, 1))
@@ -146,7 +153,7 @@ def draw(material: Material, count: int, seed: int, block: int) -> list[Example]
             text = switch(text, material.lexicons[language], share, generator)
         if second and generator.random() < 0.5:
             text, second = second, text
-        masked = kind in ("masked", "both") or generator.random() < (0.3 if kind == "own" else 0.5)
+        masked = kind in ("masked", "both") or generator.random() < (0.1 if kind == "own" else 0.2)
         out.append(Example(text, second, aim, masked))
     return out
 

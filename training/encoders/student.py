@@ -22,14 +22,19 @@ class Vectors:
 
 
 class Student(nn.Module):
-    def __init__(self, config: XLMRobertaConfig, teacher_width: int) -> None:
+    def __init__(
+        self, config: XLMRobertaConfig, teacher_width: int, bfloat16: bool = False
+    ) -> None:
         super().__init__()
+        self.bfloat16 = bfloat16
         self.language_model = XLMRobertaForMaskedLM(config)
         self.projection = nn.Linear(config.hidden_size, teacher_width)
 
     def vectors(self, input_ids: Tensor, attention_mask: Tensor) -> Vectors:
         encoder = self.language_model.roberta
-        hidden = encoder(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
+        with torch.autocast("cpu", torch.bfloat16, enabled=self.bfloat16):
+            hidden = encoder(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
+        hidden = hidden.float()
         real = attention_mask.unsqueeze(-1).to(hidden.dtype)
         mean = (hidden * real).sum(1) / real.sum(1)
         return Vectors(
@@ -66,6 +71,7 @@ def losses(
         terms["contrast"] = F.cross_entropy(scores, torch.arange(len(goal)))
     hidden_words = words != IGNORED
     if hidden_words.any():
-        logits = student.language_model.lm_head(out.hidden[hidden_words])
+        with torch.autocast("cpu", torch.bfloat16, enabled=student.bfloat16):
+            logits = student.language_model.lm_head(out.hidden[hidden_words]).float()
         terms["masked_words"] = F.cross_entropy(logits, words[hidden_words])
     return terms
