@@ -23,10 +23,64 @@ from torch import nn
 from training.encoders import corpus, names
 from xlt_serve import language
 
-OTHERS = (
-    "af am az be bn bs ca cs cy da et eu fa fi ga gl gu he hr hu hy id is ka kk km kn ky lo lt lv mk ml"
-    " mn mr ms my ne no pa ps ro si sk sl sq sr sr-Latn sv ta te tk uk uz yue zu"
-).split()
+OTHERS = [
+    "af",
+    "am",
+    "az",
+    "be",
+    "bn",
+    "bs",
+    "ca",
+    "cs",
+    "cy",
+    "da",
+    "et",
+    "eu",
+    "fa",
+    "fi",
+    "ga",
+    "gl",
+    "gu",
+    "he",
+    "hr",
+    "hu",
+    "hy",
+    "id",
+    "is",
+    "ka",
+    "kk",
+    "km",
+    "kn",
+    "ky",
+    "lo",
+    "lt",
+    "lv",
+    "mk",
+    "ml",
+    "mn",
+    "mr",
+    "ms",
+    "my",
+    "ne",
+    "no",
+    "pa",
+    "ps",
+    "ro",
+    "si",
+    "sk",
+    "sl",
+    "sq",
+    "sr",
+    "sr-Latn",
+    "sv",
+    "ta",
+    "te",
+    "tk",
+    "uk",
+    "uz",
+    "yue",
+    "zu",
+]
 NO_SPACES = ("ja", "th", "zh")
 
 
@@ -34,8 +88,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--work", type=Path, default=Path("build/language"))
-    parser.add_argument("--steps", type=int, default=6000)
-    parser.add_argument("--batch", type=int, default=512)
+    parser.add_argument("--steps", type=int, default=4000)
+    parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     texts = gathered(options.data, options.work)
@@ -99,11 +153,10 @@ def batches(
 def fit(texts: dict[str, list[str]], steps: int, size: int, seed: int) -> np.ndarray:
     """[buckets, classes] weights."""
     generator = random.Random(seed)
-    torch.manual_seed(seed)
     classes = [*corpus.LANGUAGES, "other"]
-    bag = nn.EmbeddingBag(1 << language.BITS, len(classes), mode="sum", sparse=True)
+    bag = nn.EmbeddingBag(1 << language.BITS, len(classes), mode="sum")
     nn.init.zeros_(bag.weight)
-    optimiser = torch.optim.SparseAdam(list(bag.parameters()), lr=0.02)
+    optimiser = torch.optim.Adam(bag.parameters(), lr=0.02)
     source = batches(texts, classes, size, generator)
     smooth = 0.0
     for step in range(steps):

@@ -86,7 +86,9 @@ def features(text: str) -> npt.NDArray[np.uint32]:
                 break
             rolling = rolling[:-1] * np.uint32(0x01000193) + codes[size - 1 :]
         mixed = (rolling ^ np.uint32(size * 0x85EBCA6B & 0xFFFFFFFF)) * np.uint32(0x9E3779B1)
-        out.append((mixed ^ (mixed >> np.uint32(15))) * np.uint32(0x2C1B3C6D) >> np.uint32(32 - BITS))
+        out.append(
+            (mixed ^ (mixed >> np.uint32(15))) * np.uint32(0x2C1B3C6D) >> np.uint32(32 - BITS)
+        )
     return np.concatenate(out)
 
 

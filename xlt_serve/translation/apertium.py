@@ -34,6 +34,9 @@ _MARK = re.compile(r"(?<!\w)[*@#](?=\w)")
 _UNKNOWN = re.compile(r"(?<!\w)\*(?=\w)")
 _WORD = re.compile(r"\w+")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f*]+")
+_SPECIAL = re.compile(r"[\\\[\]{}^$/@<>]")
+_ESCAPED = re.compile(r"\\(.)")
+_END = re.compile(r"\.?\[\]")
 
 
 class Pipe:
@@ -42,7 +45,8 @@ class Pipe:
     def __init__(self, mode: str) -> None:
         self.mode = mode
         self.process = subprocess.Popen(
-            ["apertium", "-z", mode],
+            # Not `apertium -z`: its wrapper keeps an answer back until the next text comes.
+            ["bash", "-c", _pipeline(mode), mode, "-g", ""],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -55,7 +59,7 @@ class Pipe:
         waiting = 0
         window: list[bytes] = []
         for sentence in sentences:
-            data = sentence.encode("utf-8", "replace") + b"\0"
+            data = framed(sentence).encode("utf-8", "replace") + b"\0"
             if window and waiting + len(data) > WINDOW:
                 out += self._exchange(window)
                 window, waiting = [], 0
@@ -84,13 +88,14 @@ class Pipe:
             self.process.stdin.flush()
         except (BrokenPipeError, ValueError) as error:
             raise self._ended() from error
-        out, held = [], b""
+        out: list[str] = []
+        held = b""
         while len(out) < len(window):
             data = os.read(self.process.stdout.fileno(), 65536)
             if not data:
                 raise self._ended()
             *whole, held = (held + data).split(b"\0")
-            out += [part.decode("utf-8", "replace") for part in whole]
+            out += [bare(part.decode("utf-8", "replace")) for part in whole]
         return out
 
     def _ended(self) -> TranslationError:
@@ -107,10 +112,13 @@ class Apertium:
     _workers: dict[str, Worker] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
-        if shutil.which("apertium") is None:
-            raise DependencyError(
-                "apertium", "is not installed", "apt install apertium apertium-eng-spa"
-            )
+        for program in ("apertium", "apertium-wblank-mode", "bash"):
+            if shutil.which(program) is None:
+                raise DependencyError(
+                    program,
+                    "is not installed",
+                    "apt install apertium apertium-eng-spa (Apertium 3.8 or later)",
+                )
 
     def takes(self, source: str, target: str) -> bool:
         return self.mode(source, target) is not None
@@ -146,8 +154,8 @@ class Apertium:
         return out
 
     def close(self) -> None:
-        for mode in list(self._pipes):
-            self._end(mode)
+        for pipe in list(self._pipes.values()):
+            pipe.close()
         for worker in self._workers.values():
             worker.stop()
 
@@ -172,6 +180,16 @@ class Apertium:
             pipe.kill()
 
 
+def framed(sentence: str) -> str:
+    """As Apertium's stream has it: its own signs escaped, an end of sentence of its own behind it."""
+    return _SPECIAL.sub(r"\\\g<0>", sentence) + ".[]"
+
+
+def bare(answer: str) -> str:
+    """A piece of the stream as text again."""
+    return _ESCAPED.sub(r"\1", _END.sub("", answer)).strip()
+
+
 def unmarked(text: str) -> str:
     return _MARK.sub("", text).strip()
 
@@ -185,5 +203,18 @@ def known_share(text: str) -> float | None:
 @cache
 def installed() -> frozenset[str]:
     """The names of installed modes."""
-    folder = Path(os.environ.get("APERTIUM_DATADIR", "/usr/share/apertium")) / "modes"
-    return frozenset(file.stem for file in folder.glob("*.mode"))
+    return frozenset(file.stem for file in _modes().glob("*.mode"))
+
+
+@cache
+def _pipeline(mode: str) -> str:
+    """The shell's line of a mode, each of its programs told to flush at a null."""
+    command = ["apertium-wblank-mode", "-z", str(_modes() / f"{mode}.mode")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30)
+    if done.returncode or not done.stdout.strip():
+        raise TranslationError(f"apertium {mode}", f"has no pipeline ({done.stderr.strip()[:200]})")
+    return done.stdout.strip()
+
+
+def _modes() -> Path:
+    return Path(os.environ.get("APERTIUM_DATADIR", "/usr/share/apertium")) / "modes"

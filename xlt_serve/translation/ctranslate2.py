@@ -24,8 +24,9 @@ Kind: TypeAlias = Literal["argos", "marian", "nllb"]
 class Folder:
     """A model on disk: where its parts are, and how it wants its tokens.
 
-    ``pairs`` is the one pair (source, target) of a bilingual model, None for all of NLLB's.
-    ``prefix`` is a token that multilingual Marian models want before a text, such as ``>>fra<<``.
+    ``pair`` is the one pair (source, target) of a bilingual model, None for all of NLLB's.
+    ``prefix`` is a token that multilingual models want: Marian's before the text (``>>fra<<``),
+    Argos' before the translation.
     """
 
     kind: Kind
@@ -131,10 +132,8 @@ class CTranslate2:
     def _run(self, texts: list[str], source: str, target: str) -> list[Translation | None]:
         split = [pieces(text) for text in texts]
         flat = [sentence for sentences in split for sentence in sentences]
-        rows = [
-            self._framed(tokens, source) for tokens in self._source.encode(flat, out_type=str)
-        ]
-        first = [self._code(target)] if self.parts.kind == "nllb" else None
+        rows = [self._framed(tokens, source) for tokens in self._source.encode(flat, out_type=str)]
+        first = self._first(target)
         results = self._model.translate_batch(
             rows,
             target_prefix=[first] * len(rows) if first else None,
@@ -149,17 +148,28 @@ class CTranslate2:
         out: list[Translation | None] = []
         for sentences in split:
             mine = [next(given) for _ in sentences]
-            hypotheses = [r.hypotheses[0][len(first or []) :] for r in mine]
-            text = " ".join(self._target.decode(tokens).strip() for tokens in hypotheses)
+            hypotheses = [r.hypotheses[0][len(first) :] for r in mine]
+            text = " ".join(self._text(tokens) for tokens in hypotheses)
             # Scores are log-probabilities per token: their mean is the engine's own confidence.
             score = sum(r.scores[0] for r in mine) / max(1, len(mine))
             out.append(Translation(text.strip(), self.name, min(1.0, math.exp(score))))
         return out
 
+    def _text(self, tokens: list[str]) -> str:
+        if self.parts.kind == "argos":  # its one sentencepiece model need not know the target's
+            return "".join(tokens).replace("▁", " ").strip()
+        return str(self._target.decode(tokens)).strip()
+
+    def _first(self, target: str) -> list[str]:
+        """What the translation must begin with."""
+        if self.parts.kind == "nllb":
+            return [self._code(target) or ""]
+        return [self.parts.prefix] if self.parts.prefix and self.parts.kind == "argos" else []
+
     def _framed(self, tokens: list[str], source: str) -> list[str]:
         if self.parts.kind == "nllb":
             return [self._code(source) or "", *tokens, "</s>"]
-        before = [self.parts.prefix] if self.parts.prefix else []
+        before = [self.parts.prefix] if self.parts.prefix and self.parts.kind == "marian" else []
         return [*before, *tokens, *(["</s>"] if self.parts.add_end else [])]
 
 

@@ -129,7 +129,10 @@ def _row(values: Mapping[str, Any], file: Path, number: int) -> Row:
             )
     quality = values.get("quality")
     return Row(
-        *(values[name] for name in COLUMNS),
+        source=values["source"],
+        target=values["target"],
+        text=values["text"],
+        translation=values["translation"],
         engine=str(values.get("engine") or ""),
-        quality=float(quality) if quality not in (None, "") else None,
+        quality=None if quality in (None, "") else float(quality),
     )

@@ -7,7 +7,42 @@ import unicodedata
 from collections import Counter
 
 LATIN_TARGETS = frozenset(
-    "af ca cs cy da de en es et eu fi fr ga gl hr hu id is it lt lv ms nl no pl pt ro sk sl sq sv sw tr vi".split()
+    [
+        "af",
+        "ca",
+        "cs",
+        "cy",
+        "da",
+        "de",
+        "en",
+        "es",
+        "et",
+        "eu",
+        "fi",
+        "fr",
+        "ga",
+        "gl",
+        "hr",
+        "hu",
+        "id",
+        "is",
+        "it",
+        "lt",
+        "lv",
+        "ms",
+        "nl",
+        "no",
+        "pl",
+        "pt",
+        "ro",
+        "sk",
+        "sl",
+        "sq",
+        "sv",
+        "sw",
+        "tr",
+        "vi",
+    ]
 )
 _WORD = re.compile(r"\w+")
 
@@ -40,9 +75,9 @@ def _loop(text: str) -> str | None:
     words = _WORD.findall(text.lower())
     if len(words) < 12:
         return None
-    word, count = Counter(words).most_common(1)[0]
-    if count > len(words) / 2:
-        return word
+    word, often = Counter(words).most_common(1)[0]
+    if often > len(words) / 2:
+        return str(word)
     runs = Counter(zip(words, words[1:], words[2:], strict=False))
     triple, count = runs.most_common(1)[0]
     return " ".join(triple) if 3 * count > len(words) / 2 and count > 3 else None
