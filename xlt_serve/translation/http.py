@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -40,7 +39,8 @@ class Http:
         self._parts = parts
         self._path = parts.path.rstrip("/").removesuffix("/translate") + "/translate"
         self._worker = Worker(f"http-{self.name}", self.connections)
-        self._local = threading.local()
+        self._idle: list[http.client.HTTPConnection] = []
+        self._closed = False
 
     def takes(self, source: str, target: str) -> bool:
         return not self.languages or source in self.languages
@@ -66,40 +66,44 @@ class Http:
 
     def close(self) -> None:
         self._worker.stop()
+        self._closed = True
+        while self._idle:
+            self._idle.pop().close()
 
     def _post(self, body: bytes) -> Any:
         """On a connection that stays open; if the server closed it meanwhile, once more on a new one."""
         deadline = time.monotonic() + self.timeout
-        reused = getattr(self._local, "connection", None) is not None
-        try:
-            return self._exchange(body, deadline)
-        except (http.client.RemoteDisconnected, ConnectionError):
-            self._drop()
-            if not reused:
-                raise
-            return self._exchange(body, deadline)
-        except BaseException:
-            self._drop()
-            raise
+        with contextlib.suppress(ConnectionError):  # RemoteDisconnected is one
+            if (kept := self._kept()) is not None:
+                return self._exchange(kept, body, deadline)
+        return self._exchange(self._connection(), body, deadline)
 
-    def _exchange(self, body: bytes, deadline: float) -> Any:
-        connection: http.client.HTTPConnection | None = getattr(self._local, "connection", None)
-        if connection is None:
-            kind = (
-                http.client.HTTPSConnection
-                if self._parts.scheme == "https"
-                else http.client.HTTPConnection
-            )
-            assert self._parts.hostname
-            connection = kind(self._parts.hostname, self._parts.port, timeout=self.timeout)
-            self._local.connection = connection
+    def _kept(self) -> http.client.HTTPConnection | None:
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return None
+
+    def _connection(self) -> http.client.HTTPConnection:
+        https = self._parts.scheme == "https"
+        kind = http.client.HTTPSConnection if https else http.client.HTTPConnection
+        return kind(self._parts.hostname or "", self._parts.port, timeout=self.timeout)
+
+    def _exchange(
+        self, connection: http.client.HTTPConnection, body: bytes, deadline: float
+    ) -> Any:
         headers = {"Content-Type": "application/json", "Accept": "application/json"}
-        connection.request("POST", self._path, body, headers)
-        with connection.getresponse() as response:
-            data = self._read(connection, response, deadline)
-            keep = not response.will_close
-        if not keep:
-            self._drop()
+        keep = False
+        try:
+            connection.request("POST", self._path, body, headers)
+            with connection.getresponse() as response:
+                data = self._read(connection, response, deadline)
+                keep = not response.will_close and not self._closed
+        finally:
+            if keep:
+                self._idle.append(connection)
+            else:
+                connection.close()
         return _parsed(self.url, response.status, data)
 
     def _read(
@@ -122,13 +126,6 @@ class Http:
             out += data
             if len(out) > LARGEST:
                 raise TranslationError(self.url, f"answered with more than {LARGEST} bytes")
-
-    def _drop(self) -> None:
-        connection = getattr(self._local, "connection", None)
-        if connection is not None:
-            with contextlib.suppress(OSError):
-                connection.close()
-        self._local.connection = None
 
 
 def _parsed(url: str, status: int, data: bytes) -> Any:
