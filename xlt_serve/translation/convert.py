@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import warnings
 import zipfile
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
@@ -121,8 +122,10 @@ def _from_transformers(given: Path, out: Path, source: str, target: str, compute
         raise DataError(given, f"has no sentencepiece model ({', '.join(PIECES)})")
     _library("transformers", "train")
     converters = _library("ctranslate2.converters", "translate")
-    converter = converters.TransformersConverter(str(given), copy_files=copied)
-    converter.convert(str(out), quantization=compute)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about packages for training that it does without
+        converter = converters.TransformersConverter(str(given), copy_files=copied)
+        converter.convert(str(out), quantization=compute)
     about = {"source": source, "target": target} if kind == "marian" else {}
     (out / DESCRIPTION).write_text(json.dumps({"kind": kind, **about}) + "\n", encoding="utf-8")
 
