@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-UNSURE_BELOW = 0.5
+UNSURE_BELOW = 0.6
 OTHER_UNSURE_BELOW = 0.9
 """py3langid is sure of itself: on texts of no language at all it often gives one above one half."""
 LONGEST = 300
