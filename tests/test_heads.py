@@ -12,8 +12,9 @@ from training import heads
 WIDTH, HEADS = 24, 3
 
 
-def layer(perm: tuple[int, ...] = (0, 2, 1, 3)) -> onnx.ModelProto:
-    """Linear layers, heads split, Attention, heads joined: as the exporter writes them."""
+def layer(perm: tuple[int, ...] = (0, 2, 1, 3), first: bool = False) -> onnx.ModelProto:
+    """Linear layers, heads split, Attention, heads joined: as the exporter writes them; with
+    ``first``, only the first position is read."""
     generator = np.random.default_rng(0)
     constants = {
         "size": np.array([WIDTH // HEADS]),
@@ -39,8 +40,10 @@ def layer(perm: tuple[int, ...] = (0, 2, 1, 3)) -> onnx.ModelProto:
     nodes += [
         helper.make_node("Attention", ["tq", "tk", "tv", "mask"], ["a"], scale=0.3),
         helper.make_node("Transpose", ["a"], ["at"], perm=perm),
-        helper.make_node("Reshape", ["at", "whole"], ["y"]),
+        helper.make_node("Reshape", ["at", "whole"], ["all" if first else "y"]),
     ]
+    if first:
+        nodes.append(helper.make_node("Slice", ["all", "zero", "one", "one", "one"], ["y"]))
     made = helper.make_model(
         helper.make_graph(
             nodes,
@@ -79,6 +82,18 @@ def test_the_heads_are_merged_and_nothing_changes() -> None:
         "kv_num_heads": HEADS,
     }
     np.testing.assert_array_equal(run(before), run(after))
+
+
+def test_only_the_query_that_is_read_is_computed() -> None:
+    whole, cut = layer(first=True), layer(first=True)
+    assert heads.merge(cut) == 1
+    assert heads.first_query(cut) == 1
+    expected = run(whole)
+    assert expected.shape == (2, 1, WIDTH)
+    np.testing.assert_allclose(run(cut), expected, atol=1e-6)
+    products = [node for node in cut.graph.node if node.op_type == "MatMul"]
+    assert sum(node.input[0] == "x" for node in products) == 2  # keys and values
+    assert heads.first_query(layer()) == 0
 
 
 def test_what_does_not_fit_stays() -> None:

@@ -25,7 +25,9 @@ def int8(graph: onnx.ModelProto, exclude: str = "", smallest: int = 4096) -> onn
     nodes whose name ``exclude`` matches."""
     out = onnx.ModelProto()
     out.CopyFrom(graph)
-    heads.merge(out)  # what onnxruntime alone will run may be in its fastest form
+    # What onnxruntime alone will run may be in its fastest form.
+    heads.merge(out)
+    heads.first_query(out)
     fold_transposed_weights(out)
     weights = {tensor.name: tensor for tensor in out.graph.initializer}
     replaced: dict[str, list[onnx.TensorProto]] = {}
