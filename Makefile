@@ -11,10 +11,10 @@ serve: .venv-serve/installed
 setup: .venv/installed
 
 test: .venv/installed
-	.venv/bin/pytest -m "not slow and not gpu"
+	.venv/bin/pytest -n auto -m "not slow and not gpu"
 
 test-all: .venv/installed
-	.venv/bin/pytest -m "not gpu"
+	.venv/bin/pytest -n auto -m "not gpu"
 
 lint: .venv/installed
 	.venv/bin/ruff check .
