@@ -18,7 +18,9 @@ ROOT = Path(__file__).parent.parent.parent
 @pytest.fixture(scope="session")
 def opus_zh() -> Path:
     """The folder of a real OPUS-MT model, Chinese to English."""
-    folder = Path(os.environ.get("XLT_TRANSLATION_MODELS", ROOT / "build" / "translators")) / "zh-en"
+    folder = (
+        Path(os.environ.get("XLT_TRANSLATION_MODELS", ROOT / "build" / "translators")) / "zh-en"
+    )
     if importlib.util.find_spec("ctranslate2") is None:
         pytest.skip("ctranslate2 is not installed (pip install 'xlt-serve[translate]')")
     if not folder.is_dir():

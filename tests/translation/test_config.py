@@ -41,6 +41,7 @@ def test_a_file_makes_translators(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             api_key_env = "LIBRE_KEY"
             timeout = 2
             batch = 5
+            least_quality = 0.4
             connections = 3
             failures = 9
             [routes]
@@ -57,7 +58,7 @@ def test_a_file_makes_translators(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert [o.text for o in out if isinstance(o, Translation)] == ["News", "ASANTE", "MERCI"]
     assert isinstance(out[3], Untranslated)
     assert (engine.timeout, engine.batch, engine.calls) == (2, 5, 3)
-    assert engine.breaker.failures == 9
+    assert (engine.breaker.failures, engine.least_quality) == (9, 0.4)
     assert translators.router.cache.entries == 7
     assert {body["api_key"] for body in asked} == {"secret"}
 

@@ -103,6 +103,15 @@ def test_a_language_that_is_unknown_or_has_no_engine_says_so() -> None:
     assert none.message == "no translator from xx to en is configured"
 
 
+def test_a_translation_below_the_least_quality_is_none() -> None:
+    engine = Engine(Shouting(), least_quality=0.6)  # it gives itself 0.5
+    (out,) = ask(Router({"shouting": engine}), ["hallo"])
+    assert isinstance(out, Untranslated)
+    assert out.message == "shouting: its translation is worth 0.50 by its own account"
+    (out,) = ask(Router({"shouting": engine, "faulty": Engine(Faulty())}), ["hallo"])
+    assert out == Translation("hallo", "faulty")  # it has no opinion of itself
+
+
 def test_routes_choose_by_language() -> None:
     a, b = Shouting("a"), Shouting("b")
     one = router(a, b, routes={"de": ["b"], "default": ["a"]})

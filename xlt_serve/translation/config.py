@@ -1,6 +1,6 @@
 """Translators from a TOML file: which engines there are, and which serves which language.
 
-deadline = 5.0                  # seconds that a request may take to translate
+deadline = 10.0                 # seconds that a request may take to translate
 cache = 10000                   # translations kept in memory
 record = "translations.jsonl"   # and on disk, over restarts (default: not)
 
@@ -8,6 +8,7 @@ record = "translations.jsonl"   # and on disk, over restarts (default: not)
 kind = "ctranslate2"            # a folder of `xlt translator fetch` or `convert`
 folder = "translators/zh-en"    # beside this file
 timeout = 5.0                   # for a call of up to `batch` texts
+least_quality = 0.3             # by the engine's own hint; below it the next one is asked
 
 [engine.apertium]
 kind = "apertium"
@@ -43,12 +44,13 @@ from xlt_serve.translation.router import LONGEST, Engine, Router
 from xlt_serve.translation.translators import Translators
 
 Values = dict[str, Any]
+DEADLINE = 10.0
 TOP: dict[str, type | tuple[type, ...]] = {
     "deadline": (int, float), "cache": int, "longest": int, "record": str,
     "engine": dict, "routes": dict,
 }  # fmt: skip
 TREATMENT: dict[str, type | tuple[type, ...]] = {
-    "kind": str, "timeout": (int, float), "batch": int, "calls": int,
+    "kind": str, "timeout": (int, float), "batch": int, "calls": int, "least_quality": (int, float),
     "failures": int, "rest": (int, float),
 }  # fmt: skip
 OWN: dict[str, dict[str, type | tuple[type, ...]]] = {
@@ -99,7 +101,7 @@ def load(file: Path) -> Translators:
         raw.get("longest", LONGEST),
         recorded.Recorder(kept) if kept is not None else None,
     )
-    return Translators(router, raw.get("deadline"))
+    return Translators(router, raw.get("deadline", DEADLINE))
 
 
 def problems(raw: Mapping[str, Any]) -> list[str]:
@@ -164,7 +166,9 @@ def _engine(name: str, values: Values, folder: Path) -> Engine:
         "recorded": lambda: recorded.Recorded(name).add(recorded.read(folder / own["file"])),
     }
     translator = make[values["kind"]]()
-    treatment = {key: values[key] for key in ("timeout", "batch", "calls") if key in values}
+    treatment = {
+        key: values[key] for key in ("timeout", "batch", "calls", "least_quality") if key in values
+    }
     if values["kind"] == "http":
         treatment.setdefault("calls", own.get("connections", 2))
     rest = {key: values[key] for key in ("failures", "rest") if key in values}

@@ -30,12 +30,14 @@ LONGEST = 2000
 @dataclass
 class Engine:
     """A translator and how it is to be treated. ``timeout`` is for one call of up to ``batch`` texts,
-    from its start; ``calls`` are made at once."""
+    from its start; ``calls`` are made at once. A translation whose own hint of quality is below
+    ``least_quality`` is none."""
 
     translator: Translator
     timeout: float = 5.0
     batch: int = 32
     calls: int = 1
+    least_quality: float = 0.0
     breaker: Breaker = field(default_factory=Breaker)
 
     def __post_init__(self) -> None:
@@ -218,7 +220,10 @@ class Router:
                 text, Untranslated("no_translator", f"{engine.name} has nothing for this text")
             )
             return "missing"
-        if wrong := nonsense(text, translation.text, target):
+        wrong = nonsense(text, translation.text, target)
+        if wrong is None and _below(translation, engine):
+            wrong = f"is worth {translation.quality:.2f} by its own account"
+        if wrong is not None:
             problems[text] = Untranslated("nonsense", f"{engine.name}: its translation {wrong}")
             return "nonsense"
         found[source, text] = translation
@@ -245,3 +250,7 @@ async def _finished(
         for task in work:
             task.cancel()
         raise
+
+
+def _below(translation: Translation, engine: Engine) -> bool:
+    return translation.quality is not None and translation.quality < engine.least_quality
