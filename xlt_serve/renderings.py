@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from xlt_serve.errors import ItemError, UsageError
 from xlt_serve.language import detect
 from xlt_serve.schema import Item, Rendering, Settings, Unrendered
-from xlt_serve.tokens import check, sides
+from xlt_serve.tokens import check
 from xlt_serve.translation import Translators, ahead
 from xlt_serve.translation.protocol import Outcome, Translation, Untranslated
 
@@ -77,6 +77,10 @@ def given(items: Sequence[object], settings: Settings) -> list[object]:
             "give null where there is none",
         )
     return list(settings.translations)
+
+
+def sides(item: Item) -> tuple[str, ...]:
+    return item if isinstance(item, tuple) else (item,)
 
 
 def rendering(parts: Sequence[Outcome]) -> Rendering | Unrendered:

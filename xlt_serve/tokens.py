@@ -87,12 +87,12 @@ class Encoder:
         """One result for each item, in order. Texts over the limit are cut, windowed or refused."""
         limit = min(max_length or self.max_length, self.max_length)
         # All sides in one call, which the library spreads over the cores.
-        flat = [text for item in items for text in sides(item)]
+        flat = [text for item in items for text in _sides(item)]
         encoded = self._tokenizer.encode_batch(flat, add_special_tokens=False)
         out: list[Tokens | ItemError] = []
         start = 0
         for item in items:
-            end = start + len(sides(item))
+            end = start + len(_sides(item))
             out.append(self._fit([e.ids for e in encoded[start:end]], limit, long))
             start = end
         return out
@@ -186,7 +186,7 @@ def _windows(sides: list[list[int]], room: int) -> tuple[list[list[list[int]]], 
     return out, truncated
 
 
-def sides(item: Item) -> tuple[str, ...]:
+def _sides(item: Item) -> tuple[str, ...]:
     return item if isinstance(item, tuple) else (item,)
 
 
