@@ -137,13 +137,18 @@ class Renderer:
         outcomes = self.translators.translate(needed.texts, needed.languages, self.source)
         return needed.finish(outcomes)
 
-    async def translated_async(self, items: Sequence[object], settings: Settings) -> Settings:
-        """The same for event loops; a caller that is cancelled cancels the translating."""
+    async def translated_async(
+        self, items: Sequence[object], settings: Settings, seconds: float | None = None
+    ) -> Settings:
+        """The same for event loops, within ``seconds``; a caller that is cancelled cancels the
+        translating."""
         needed = order(items, settings, self.source, self.pair)
         if needed is None or self.translators is None:
             return settings
         return needed.finish(
-            await self.translators.translate_async(needed.texts, needed.languages, self.source)
+            await self.translators.translate_async(
+                needed.texts, needed.languages, self.source, seconds
+            )
         )
 
     def ahead(

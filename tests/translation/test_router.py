@@ -251,6 +251,17 @@ def test_a_caller_that_leaves_stops_the_engine() -> None:
     assert engine.closed
 
 
+def test_the_shorter_of_two_limits_holds() -> None:
+    for deadline, seconds in ((0.05, None), (None, 0.05), (30.0, 0.05), (0.05, 30.0)):
+        one = Router({"shouting": Engine(Shouting(delay=20), timeout=60)})
+        with Translators(one, deadline) as translators:
+            begun = time.monotonic()
+            (out,) = asyncio.run(translators.translate_async(["a"], ["de"], "en", seconds))
+        assert isinstance(out, Untranslated)
+        assert out.message == "no translation within 0.05 s"
+        assert time.monotonic() - begun < 5
+
+
 def test_closed_translators_refuse(translators: Translators) -> None:
     translators.translate(["a"], ["de"], "en")
     translators.close()

@@ -51,10 +51,17 @@ class Translators:
         return self.submit(texts, languages, target, self.deadline).result()
 
     async def translate_async(
-        self, texts: Sequence[str], languages: Sequence[str | None], target: str
+        self,
+        texts: Sequence[str],
+        languages: Sequence[str | None],
+        target: str,
+        seconds: float | None = None,
     ) -> list[Outcome]:
-        """If the caller is cancelled, so is the translating."""
-        return await asyncio.wrap_future(self.submit(texts, languages, target, self.deadline))
+        """Within ``seconds``, if that is less than the deadline. If the caller is cancelled, so is the
+        translating."""
+        limits = [limit for limit in (self.deadline, seconds) if limit is not None]
+        least = min(limits, default=None)
+        return await asyncio.wrap_future(self.submit(texts, languages, target, least))
 
     def close(self) -> None:
         """Ends the engines' processes and connections; a second call does nothing."""
