@@ -354,7 +354,9 @@ def cost(options: argparse.Namespace, items: dict[str, Language]) -> dict[str, A
     if not place:
         place = options.work / "bundle"
         if not (place / bundles.MANIFEST).is_file():
-            order = export.Order(name="paired-cost", precision="int8", agreement=0.9)
+            order = export.Order(
+                name="paired-cost", precision="int8", agreement=0.9, languages=[SOURCE]
+            )
             export.export(options.work / "xmixup-0", place, order)
     return {"graphs": graph_ratios(place), "overhead": overheads(place, items, options)}
 

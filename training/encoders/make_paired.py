@@ -29,10 +29,12 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--damage", type=float, default=0.2, help="share of spoilt translations")
     parser.add_argument("--work", type=Path, default=Path("build/encoder"))
     parser.add_argument("--out", type=Path, default=bundles.MODELS / NAME)
+    parser.add_argument("--agreement", type=float, default=export.AGREEMENT)
+    parser.add_argument("--languages", nargs="*", default=[], help="to judge on; default: all")
     parser.add_argument("--override", nargs="*", default=[], help="config keys")
     options = parser.parse_args(arguments)
     best = trained(options)
-    made = exported(best, options.out)
+    made = exported(best, options)
     size = sum(file.stat().st_size for file in made.path.iterdir())
     if size > LARGEST:
         raise SystemExit(f"{made.path}: {size / 1e6:.1f} MB, more than ships")
@@ -54,7 +56,7 @@ def trained(options: argparse.Namespace) -> Path:
     return max(scores, key=lambda folder: scores[folder])
 
 
-def exported(checkpoint: Path, out: Path) -> Bundle:
+def exported(checkpoint: Path, options: argparse.Namespace) -> Bundle:
     order = export.Order(
         name=NAME,
         precision="int8",
@@ -62,8 +64,10 @@ def exported(checkpoint: Path, out: Path) -> Bundle:
         notes="SIB-200 topics, X-Mixup over recorded translations, on the project's own small encoder",
         # What disturbs the logits most for its size; the gate wants .99 in all 21 languages.
         exclude=r"position_embeddings|layer\.0\.attention",
+        agreement=options.agreement,
+        languages=options.languages,
     )
-    return export.export(checkpoint, out, order)
+    return export.export(checkpoint, options.out, order)
 
 
 if __name__ == "__main__":
