@@ -117,6 +117,7 @@ def main() -> None:
     }
     if "vanilla" in runs:
         results["damage"]["translate_test"] = damaged(runs["vanilla"], items)
+    results["before_training"] = before_training(options.encoder, items)
     options.out.parent.mkdir(parents=True, exist_ok=True)
     write(options.out, results)
     if not options.no_cost:
@@ -217,6 +218,32 @@ def evaluated(
         gate: Any = network.slots["mixup"]
         out |= {"ratios": ratios, "entropies": entropies}
         out["gate"] = {"weight": float(gate.weight), "bias": float(gate.bias)}
+    return out
+
+
+def before_training(
+    encoder: str, items: dict[str, Language], most: int = 50
+) -> dict[str, dict[str, float]]:
+    """Does the entropy that λ hangs on know a bad translation, in the encoder as it comes? For each
+    layer the chance that a damaged translation's is above an intact one's."""
+    torch.manual_seed(0)
+    network = models.build(encoder, ["a", "b"], 128)
+    out: dict[str, dict[str, float]] = {}
+    for layer in range(1, network.depth + 1):
+        mixup = XMixup(layer=layer)
+        mixup.attach(network)
+        found: dict[str, list[np.ndarray]] = {damage: [] for damage in DAMAGES}
+        for mine in items.values():
+            chosen = mine.items[:most]
+            examples = [item.example for item in chosen]
+            for damage in DAMAGES:
+                texts = spoilt([item.translation for item in chosen], damage)
+                sources = [e.with_texts([t]) for e, t in zip(examples, texts, strict=True)]
+                found[damage].append(streams(mixup, network, examples, sources)["entropy"])
+        whole = np.concatenate(found["none"])
+        out[str(layer)] = {
+            damage: separation(-whole, -np.concatenate(found[damage])) for damage in DAMAGES[1:]
+        }
     return out
 
 
@@ -361,15 +388,20 @@ def cost(options: argparse.Namespace, items: dict[str, Language]) -> dict[str, A
     return {"graphs": graph_ratios(place), "overhead": overheads(place, items, options)}
 
 
-def graph_ratios(place: str | Path, rounds: int = 15) -> dict[str, dict[str, float]]:
+SHAPES = ((1, 16), (1, 32), (1, 128), (16, 32), (32, 64), (8, 128))
+
+
+def graph_ratios(
+    place: str | Path, rounds: int = 15, shapes: Sequence[tuple[int, int]] = SHAPES
+) -> dict[str, dict[str, float]]:
     """Median time of both graphs at the same lengths, in turns."""
     from xlt_serve.pipeline import Classifier as Served
 
     served = Served(bundles.load(place))
     sessions = {name: served.runners.of(name).session for name in ("plain", "paired")}
     out = {}
-    for rows, length in ((1, 16), (1, 32), (1, 128), (16, 32), (32, 64), (8, 128)):
-        ids = np.random.default_rng(0).integers(5, 1000, (rows, length))
+    for rows, length in shapes:
+        ids = np.random.default_rng(0).integers(5, 60, (rows, length))
         mask = np.ones_like(ids)
         plain = {"input_ids": ids, "attention_mask": mask}
         feeds = {"plain": plain, "paired": plain | {"source_ids": ids, "source_mask": mask}}
@@ -497,6 +529,15 @@ def markdown(results: dict[str, Any]) -> str:
                 shown += f", λ {row['ratio']:.3f} ({row['separates']:.2f})"
             cells.append(shown)
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    if "before_training" in results:
+        lines += [
+            "",
+            "The entropy that λ hangs on, in the encoder before any training: the chance that",
+        ]
+        lines += ["a damaged translation's is above an intact one's.", ""]
+        lines += ["| layer | " + " | ".join(DAMAGES[1:]) + " |", "|---" * len(DAMAGES) + "|"]
+        for layer, row in results["before_training"].items():
+            lines.append(f"| {layer} | " + " | ".join(f"{row[d]:.2f}" for d in DAMAGES[1:]) + " |")
     if "cost" in results:
         lines += [
             "",
