@@ -14,7 +14,7 @@ from tests.translation.engines import Faulty, Shouting
 from xlt_serve import bundle as bundles
 from xlt_serve import load
 from xlt_serve.bundle import Bundle
-from xlt_serve.errors import UsageError
+from xlt_serve.errors import ItemError, UsageError
 from xlt_serve.paired import PairedRow, PairedRunner
 from xlt_serve.pipeline import Classifier
 from xlt_serve.schema import Prediction, Rendering, Settings, Unrendered
@@ -216,6 +216,29 @@ def test_poisoned_items_and_translations_fail_alone(graph_bundles: dict[str, Bun
     codes = [answer.error.code if answer.error else None for answer in answers]
     assert codes == [None, "empty", "not_text", "translation", "translation", "not_text"]
     assert engine.calls == [[GERMAN]]
+
+
+def test_a_translation_that_tokenises_to_nothing_is_none(
+    paired: Classifier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encode = paired.encoder.encode
+
+    def nothing(items: Any, *rest: Any) -> Any:
+        """As tokenizers that drop invisible characters do."""
+        empty = ItemError("empty", "", "has no token")
+        tokens = encode(items, *rest)
+        return [empty if i == "ghost" else t for i, t in zip(items, tokens, strict=True)]
+
+    monkeypatch.setattr(paired.encoder, "encode", nothing)
+    asked = {"mode": "paired", "language": "de", "translations": ["ghost", ENGLISH]}
+    ghost, fine = paired.predict([GERMAN, GERMAN], **asked)
+    assert ghost.pairing is not None
+    assert ghost.pairing.reason is not None
+    assert (ghost.pairing.mixed, ghost.pairing.reason.code) == (False, "nonsense")
+    assert fine.mode == "paired"
+    ghost, _ = paired.predict([GERMAN, GERMAN], require_translation=True, **asked)
+    assert ghost.error is not None
+    assert ghost.error.code == "untranslated"
 
 
 def test_pairs_are_translated_side_by_side(pair_bundle: Path) -> None:

@@ -183,23 +183,30 @@ class Classifier:
     ) -> Steps[list[Prediction]]:
         """With the translation where there is one; elsewhere as it is, with the reason, or failed."""
         out: dict[int, Prediction] = {}
-        ready: list[tuple[Job, Rendering]] = []
-        bare: list[tuple[Job, Unrendered]] = []
+        found: dict[int, Rendering | Unrendered] = {}
         for job in jobs:
             try:
-                found = renderings.rendered(entries[job.index], self.bundle.manifest.pair)
-                if isinstance(found, Rendering):
-                    ready.append((job, found))
-                elif settings.require_translation:
-                    raise ItemError("untranslated", job.language or "unknown", found.message)
-                else:
-                    bare.append((job, found))
+                found[job.index] = renderings.rendered(
+                    entries[job.index], self.bundle.manifest.pair
+                )
             except ItemError as error:
                 out[job.index] = self._failed(error, settings.mode)
-        items = [rendering.item for _, rendering in ready]
-        encoded = self.encoder.encode(items, "truncate", settings.max_length)
-        sources = [tokens for tokens in encoded if isinstance(tokens, Tokens)]
-        paired_up = [(job, tokens) for (job, _), tokens in zip(ready, sources, strict=True)]
+        read = self._read({i: r for i, r in found.items() if isinstance(r, Rendering)}, settings)
+        ready: list[tuple[Job, Rendering]] = []
+        paired_up: list[tuple[Job, Tokens]] = []
+        bare: list[tuple[Job, Unrendered]] = []
+        for job in jobs:
+            rendering, tokens = found.get(job.index), read.get(job.index)
+            if isinstance(rendering, Rendering) and isinstance(tokens, Tokens):
+                ready.append((job, rendering))
+                paired_up.append((job, tokens))
+            elif rendering is not None:
+                why = rendering if isinstance(rendering, Unrendered) else renderings.UNREADABLE
+                if settings.require_translation:
+                    error = ItemError("untranslated", job.language or "unknown", why.message)
+                    out[job.index] = self._failed(error, settings.mode)
+                else:
+                    bare.append((job, why))
         predict = self._mixed if settings.mode == "paired" else self._translations_alone
         answers = yield from predict(paired_up, settings)
         for (job, rendering), (answer, ratio) in zip(ready, answers, strict=True):
@@ -211,6 +218,14 @@ class Classifier:
             mixed = False if settings.mode == "paired" else None
             out[job.index] = replace(answer, pairing=Pairing(mixed, reason=why))
         return [out[job.index] for job in jobs]
+
+    def _read(
+        self, found: dict[int, Rendering], settings: Settings
+    ) -> dict[int, Tokens | ItemError]:
+        """The tokens of each rendering; an error where the tokenizer finds nothing in it."""
+        items = [rendering.item for rendering in found.values()]
+        encoded = self.encoder.encode(items, "truncate", settings.max_length)
+        return dict(zip(found, encoded, strict=True))
 
     def _mixed(
         self, jobs: Sequence[tuple[Job, Tokens]], settings: Settings

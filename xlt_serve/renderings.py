@@ -15,6 +15,7 @@ from xlt_serve.translation.protocol import Outcome, Translation, Untranslated
 
 MODES = ("paired", "translate")
 SAME, CLIENT = "same", "client"
+UNREADABLE = Unrendered("nonsense", "the tokenizer finds nothing in the translation")
 
 
 @dataclass(frozen=True, slots=True)
