@@ -203,8 +203,8 @@ class Classifier:
             elif rendering is not None:
                 why = rendering if isinstance(rendering, Unrendered) else renderings.UNREADABLE
                 if settings.require_translation:
-                    error = ItemError("untranslated", job.language or "unknown", why.message)
-                    out[job.index] = self._failed(error, settings.mode)
+                    missing = ItemError("untranslated", job.language or "unknown", why.message)
+                    out[job.index] = self._failed(missing, settings.mode)
                 else:
                     bare.append((job, why))
         predict = self._mixed if settings.mode == "paired" else self._translations_alone
