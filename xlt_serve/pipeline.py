@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -20,6 +20,7 @@ from xlt_serve.runners import Runners
 from xlt_serve.schema import Failure, Item, Long, Prediction, Settings, Votes
 from xlt_serve.session import Options, Session
 from xlt_serve.steps import Ask, Steps, drive
+from xlt_serve.synonyms import Tables
 from xlt_serve.tokens import Encoder, Piece, Tokens, check
 
 BUDGET = 4096
@@ -40,7 +41,11 @@ class Classifier:
     """A loaded bundle. ``predict`` may be called from several threads."""
 
     def __init__(
-        self, bundle: Bundle, options: Options | None = None, budget: int = BUDGET
+        self,
+        bundle: Bundle,
+        options: Options | None = None,
+        budget: int = BUDGET,
+        synonyms: Mapping[str, str | Path] | None = None,
     ) -> None:
         if budget < 1:
             raise UsageError(f"budget={budget}", "must be at least 1 token")
@@ -49,6 +54,7 @@ class Classifier:
         self.labels = manifest.labels
         self.encoder = Encoder(bundle.file(manifest.tokenizer), manifest.max_length)
         self.runners = Runners(bundle, options, budget)
+        self.tables = Tables(bundle, synonyms)
         width = self.session.widths["logits"]
         if isinstance(width, int) and width != len(self.labels):
             raise BundleError(
@@ -76,7 +82,7 @@ class Classifier:
     def steps(self, items: Sequence[object], settings: Settings) -> Steps[list[Prediction]]:
         """The same as steps: tokenising first, then what is asked of the graphs."""
         if settings.mode == "smoothed":
-            smoothing.refuse_unfit(self.bundle)
+            smoothing.refuse_unfit(self.bundle, self.tables, settings.smoothing, settings.language)
         jobs, out = self._prepared(items, settings)
         if settings.mode == "smoothed":
             answers = yield from self._smoothed(jobs, settings)
@@ -132,15 +138,20 @@ class Classifier:
         return out
 
     def _smoothed(self, jobs: Sequence[Job], settings: Settings) -> Steps[list[Prediction]]:
+        texts = [smoothing.Text(job.item, job.tokens.pieces[0], job.language) for job in jobs]
+
+        def cut(items: Sequence[Item]) -> list[Piece]:
+            encoded = self.encoder.encode(items, max_length=settings.max_length)
+            return [tokens.pieces[0] for tokens in encoded if not isinstance(tokens, ItemError)]
+
         answers = yield from smoothing.votes(
-            self.bundle,
-            [job.item for job in jobs],
-            [job.tokens.pieces[0] for job in jobs],
-            settings.smoothing,
+            self.bundle, self.tables, texts, cut, settings.smoothing
         )
         return [
-            self._voted(job, best, votes, settings.top_k)
-            for job, (best, votes) in zip(jobs, answers, strict=True)
+            self._failed(answer, settings.mode)
+            if isinstance(answer, ItemError)
+            else self._voted(job, *answer, settings.top_k)
+            for job, answer in zip(jobs, answers, strict=True)
         ]
 
     def _answer(
@@ -197,9 +208,11 @@ def load(
     threads: int = 0,
     provider: str = "cpu",
     budget: int = BUDGET,
+    synonyms: Mapping[str, str | Path] | None = None,
 ) -> Classifier:
-    """A classifier from a shipped name, else a folder, never a download; no argument: the default."""
-    return Classifier(bundles.load(name_or_path), Options(threads, provider), budget)
+    """A classifier from a shipped name, else a folder, never a download; no argument: the default.
+    ``synonyms``: language → file of a table (``xlt_serve.synonyms``), before the bundle's own."""
+    return Classifier(bundles.load(name_or_path), Options(threads, provider), budget, synonyms)
 
 
 def largest(probabilities: dict[str, float], count: int | None) -> dict[str, float]:
