@@ -38,7 +38,8 @@ Lists: TypeAlias = Mapping[str, Sequence[str]]
 
 @dataclass(frozen=True)
 class Table:
-    """``neighbours`` and ``groups`` of words in lower case; groups are disjoint, of two or more."""
+    """``neighbours`` and ``groups`` of words in lower case; groups are disjoint, of two or more, and
+    in alphabetical order: where a table was read from changes no draw."""
 
     language: str
     neighbours: Lists
@@ -84,7 +85,7 @@ class Table:
         return json.dumps(
             {
                 "neighbours": {w: list(self.neighbours[w]) for w in sorted(self.neighbours)},
-                "groups": sorted(sorted(group) for group in self.groups),
+                "groups": [list(group) for group in self.groups],
             },
             ensure_ascii=False,
             separators=(",", ":"),
@@ -117,8 +118,9 @@ def partition(neighbours: Lists, seed: int = 0) -> tuple[tuple[str, ...], ...]:
     edges: dict[str, set[str]] = {}
     for word, others in neighbours.items():
         for other in others:
-            edges.setdefault(word, set()).add(other)
-            edges.setdefault(other, set()).add(word)
+            if other != word:
+                edges.setdefault(word, set()).add(other)
+                edges.setdefault(other, set()).add(word)
     hashed = {word: hashlib.sha256(f"{seed}/{word}".encode()).digest() for word in edges}
     out, taken = [], set()
     for word in sorted(edges, key=lambda w: (len(edges[w]), hashed[w])):
@@ -172,7 +174,7 @@ def table(raw: Any, language: str, name: str, seed: int = 0) -> Table:
         groups = partition(neighbours, seed)
     if not groups and not neighbours:
         raise DataError(name, "has no word with a neighbour")
-    return Table(language, neighbours, groups)
+    return Table(language, neighbours, tuple(sorted(tuple(sorted(group)) for group in groups)))
 
 
 def _neighbours(raw: Mapping[str, Any], name: str) -> dict[str, list[str]]:
@@ -216,6 +218,8 @@ def files(options: Iterable[str]) -> dict[str, Path]:
         language, equals, file = option.partition("=")
         if not (language and equals and file):
             raise UsageError(f"--synonyms {option}", "must be LANGUAGE=FILE, as en=synonyms.json")
+        if language in out:
+            raise UsageError(f"--synonyms {option}", f"is the second table of {language}")
         out[language] = Path(file)
     return out
 
