@@ -252,12 +252,14 @@ TEXTS = ["the Goal was in our match with a Team", "bread and soup today", "snow"
 def test_labels_and_bounds_against_all_draws(classifier: Classifier) -> None:
     found = classifier.tables.of("en")
     assert found is not None
-    for text, answer in zip(TEXTS, ask(classifier, TEXTS, words=1, samples=300), strict=True):
+    answers = ask(classifier, TEXTS, words=1, samples=300)
+    assert sum(answer.label is not None for answer in answers) >= 2
+    for text, answer in zip(TEXTS, answers, strict=True):
         draws = rewritten(text, found)
         truth = exact(draws, lambda drawn: classifier.predict([drawn])[0].label)
         votes = answer.smoothed
-        if text == TEXTS[-1]:  # its draws disagree
-            assert (answer.label, votes.draws, votes.certificate) == (None, 300, None)
+        if answer.label is None:  # its draws disagree
+            assert (votes.draws, votes.certificate) == (300, None)
             assert votes.votes == pytest.approx(
                 {label: 300 * float(truth[label]) for label in votes.votes}, abs=40
             )

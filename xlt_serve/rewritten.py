@@ -42,6 +42,15 @@ class Sentence:
         """The number of choices of each word that has any."""
         return [len(choices) for _, _, choices, _ in self._free]
 
+    @property
+    def own(self) -> list[int]:
+        """The choices that leave the text as it is."""
+        cores = [parts(self._fixed[place])[1].casefold() for place, _, _, _ in self._free]
+        return [
+            [choice.casefold() for choice in choices].index(core)
+            for core, (_, _, choices, _) in zip(cores, self._free, strict=True)
+        ]
+
     def drawn(self, numbers: Sequence[int]) -> str:
         """The text with these of its choices, one for each word that has any."""
         out = list(self._fixed)
