@@ -152,7 +152,7 @@ def substitution(
     table: Table,
     draws: Draws,
     budget: int,
-    sweeps: int = 2,
+    sweeps: int = 1,
 ) -> str:
     """Greedy: the one substitution that lowers the plain model's margin of ``label`` most, again and
     again, up to ``budget`` changed words. In groups, the certificate has no budget."""

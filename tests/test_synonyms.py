@@ -393,3 +393,30 @@ def test_a_model_that_was_trained_with_the_table_has_no_warning(classifier: Clas
     assert "of de alone" in warned(trained | {"language": "de"})
     manifest = replace(classifier.bundle.manifest, noise={"words": trained})
     assert kind_of(Bundle(classifier.bundle.path, manifest), Smoothing()) == "synonym"
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+def test_synonyms_over_http(bundle: Path, file: Path) -> None:
+    from tests.test_service import client_of
+
+    body = {"texts": ["the goal", "bread"], "mode": "smoothed", "noise": "synonym", "words": 1}
+    body |= {"language": "en", "seed": 5, "samples": 500}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XLT_SYNONYMS", f"en={file}")
+        for client in client_of(bundle):
+            answer = client.post("/classify", json=body)
+            assert answer.status_code == 200
+            expected = load(bundle, synonyms={"en": file}).predict(
+                body["texts"],
+                mode="smoothed",
+                language="en",
+                smoothing=Smoothing(500, noise="synonym", words=1, seed=5),
+            )
+            assert answer.json()["predictions"] == [p.to_dict() for p in expected]
+            german = client.post("/classify", json=body | {"language": "de"})
+            assert german.status_code == 422
+            assert "language=de: has no table" in german.json()["error"]["message"]
+    for client in client_of(bundle):
+        refused = client.post("/classify", json=body)
+        assert refused.status_code == 422
+        assert "has no table of synonyms" in refused.json()["error"]["message"]
