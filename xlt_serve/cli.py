@@ -136,6 +136,7 @@ def _methods(_: argparse.Namespace) -> None:
 def _predict(options: argparse.Namespace) -> None:
     from tqdm import tqdm
 
+    from xlt_serve import synonyms
     from xlt_serve.pipeline import load
     from xlt_serve.steps import drive
 
@@ -156,6 +157,7 @@ def _predict(options: argparse.Namespace) -> None:
         threads=options.threads,
         provider=options.provider,
         translators=options.translators,
+        synonyms=synonyms.files(options.tables),
     )
     classifier.refuse_unfit(Settings(**settings))
     pair = classifier.bundle.manifest.pair
@@ -203,6 +205,10 @@ def _inspect(options: argparse.Namespace) -> None:
         "max length": f"{manifest.max_length} tokens",
         "temperature": f"{manifest.temperature('plain'):.3f}",
     }
+    if manifest.noise:
+        lines["noise"] = ", ".join(f"{key} {value}" for key, value in manifest.noise.items())
+    if manifest.synonyms:
+        lines["synonyms"] = ", ".join(manifest.synonyms)
     if manifest.notes:
         lines["notes"] = manifest.notes
     for key, value in lines.items():
@@ -213,10 +219,12 @@ def _inspect(options: argparse.Namespace) -> None:
 
 
 def _serve(options: argparse.Namespace) -> None:
+    from xlt_serve import synonyms
     from xlt_serve.pipeline import load
 
     # What is wrong fails here, in one line, not again and again in a worker's log.
-    bundle = load(options.bundle, provider=options.provider).bundle
+    tables = synonyms.files(options.tables)
+    bundle = load(options.bundle, provider=options.provider, synonyms=tables).bundle
     if not 1 <= options.port <= 65535:
         raise UsageError(f"--port {options.port}", "must be between 1 and 65535")
     with socket.socket() as probe:
@@ -238,6 +246,7 @@ def _serve(options: argparse.Namespace) -> None:
     environment = os.environ | {
         "XLT_BUNDLE": str(bundle.path.absolute()),
         "XLT_PROVIDER": options.provider,
+        "XLT_SYNONYMS": os.pathsep.join(f"{lg}={file.absolute()}" for lg, file in tables.items()),
         "BENTOML_DO_NOT_TRACK": "true",  # "1" would be read as false
     }
     command = [sys.executable, "-m", "bentoml", "serve", "xlt_serve.service:XltService"]
@@ -286,6 +295,18 @@ def _item(line: str | bytes, pair: bool) -> object:
         return line
     sides = line.split("\t")
     return tuple(sides) if len(sides) == 2 else line
+
+
+def _synonyms(parser: Any, about: str, name: str = "synonyms") -> None:
+    parser.add_argument(
+        "--synonyms",
+        dest=name,
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="en=FILE",
+        help=about,
+    )
 
 
 def _comma(text: str) -> list[str]:
@@ -395,6 +416,7 @@ def _parser() -> argparse.ArgumentParser:
         help="abstain so that at most this share of the answers is wrong on the source's dev data",
     )
     sub.add_argument("--notes", default="", help="a line for the manifest")
+    _synonyms(sub, "tables of synonyms to serve with it")
 
     sub = command(
         "predict",
@@ -426,11 +448,22 @@ def _parser() -> argparse.ArgumentParser:
     group.add_argument("--samples", type=int, default=100, help="most draws (default: 100)")
     group.add_argument("--alpha", type=float, default=0.001, help="error level (default: 0.001)")
     group.add_argument("--radius", type=float, default=None, help="to certify (default: none)")
-    group.add_argument("--noise", default=None, help="gaussian or uniform (default: as trained)")
+    group.add_argument("--words", type=int, default=None, help="to certify under synonyms")
+    group.add_argument(
+        "--noise", default=None, help="gaussian, uniform or synonym (default: as trained)"
+    )
     group.add_argument(
         "--scale", type=float, default=None, help="of the noise (default: as trained)"
     )
     group.add_argument("--seed", type=int, default=None, help="default: a new one")
+    group.add_argument(
+        "--draws",
+        dest="synonyms",
+        default=None,
+        metavar="groups|neighbours",
+        help="how synonyms are drawn (default: as trained, else groups)",
+    )
+    _synonyms(group, "tables of synonyms, before the bundle's own", "tables")
     group = sub.add_argument_group("prediction with translations")
     for name, about in (
         ("paired", "a text and its translation together"),
@@ -453,6 +486,7 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--host", default="127.0.0.1")
     sub.add_argument("--port", type=int, default=3000)
     sub.add_argument("--provider", choices=PROVIDERS, default="cpu", help="default: cpu")
+    _synonyms(sub, "tables of synonyms, before the bundle's own", "tables")
 
     sub = command(
         "engine",

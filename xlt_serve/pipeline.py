@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -32,6 +32,7 @@ from xlt_serve.schema import (
 )
 from xlt_serve.session import Options, Session
 from xlt_serve.steps import Ask, Steps, drive
+from xlt_serve.synonyms import Tables
 from xlt_serve.tokens import Encoder, Piece, Tokens, check
 from xlt_serve.translation import Translators
 
@@ -58,6 +59,7 @@ class Classifier:
         options: Options | None = None,
         budget: int = BUDGET,
         translators: Translators | None = None,
+        synonyms: Mapping[str, str | Path] | None = None,
     ) -> None:
         if budget < 1:
             raise UsageError(f"budget={budget}", "must be at least 1 token")
@@ -67,6 +69,7 @@ class Classifier:
         self.labels = manifest.labels
         self.encoder = Encoder(bundle.file(manifest.tokenizer), manifest.max_length)
         self.runners = Runners(bundle, options, budget)
+        self.tables = Tables(bundle, synonyms)
         width = self.session.widths["logits"]
         if isinstance(width, int) and width != len(self.labels):
             raise BundleError(
@@ -117,7 +120,7 @@ class Classifier:
     def refuse_unfit(self, settings: Settings) -> None:
         """Raise a UsageError where this bundle lacks what the mode needs."""
         if settings.mode == "smoothed":
-            smoothing.refuse_unfit(self.bundle)
+            smoothing.refuse_unfit(self.bundle, self.tables, settings.smoothing, settings.language)
         if settings.mode == "paired":
             paired.refuse_unfit(self.bundle)
 
@@ -167,15 +170,20 @@ class Classifier:
         return out
 
     def _smoothed(self, jobs: Sequence[Job], settings: Settings) -> Steps[list[Prediction]]:
+        texts = [smoothing.Text(job.item, job.tokens.pieces[0], job.language) for job in jobs]
+
+        def cut(items: Sequence[Item]) -> list[Piece]:
+            encoded = self.encoder.encode(items, max_length=settings.max_length)
+            return [tokens.pieces[0] for tokens in encoded if not isinstance(tokens, ItemError)]
+
         answers = yield from smoothing.votes(
-            self.bundle,
-            [job.item for job in jobs],
-            [job.tokens.pieces[0] for job in jobs],
-            settings.smoothing,
+            self.bundle, self.tables, texts, cut, settings.smoothing
         )
         return [
-            self._voted(job, best, votes, settings.top_k)
-            for job, (best, votes) in zip(jobs, answers, strict=True)
+            self._failed(answer, settings.mode)
+            if isinstance(answer, ItemError)
+            else self._voted(job, *answer, settings.top_k)
+            for job, answer in zip(jobs, answers, strict=True)
         ]
 
     def _rendered(
@@ -304,15 +312,17 @@ def load(
     provider: str = "cpu",
     budget: int = BUDGET,
     translators: Translators | str | Path | None = None,
+    synonyms: Mapping[str, str | Path] | None = None,
 ) -> Classifier:
     """A classifier from a shipped name, else a folder, never a download; no argument: the default.
 
     ``translators`` for the modes paired and translate: a TOML file of them, or what it loads into.
+    ``synonyms``: language → file of a table (``xlt_serve.synonyms``), before the bundle's own.
     """
     if isinstance(translators, str | Path):
         translators = translation.load(Path(translators))
     options = Options(threads, provider)
-    return Classifier(bundles.load(name_or_path), options, budget, translators)
+    return Classifier(bundles.load(name_or_path), options, budget, translators, synonyms)
 
 
 def largest(probabilities: dict[str, float], count: int | None) -> dict[str, float]:

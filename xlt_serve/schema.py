@@ -20,7 +20,8 @@ MODES: tuple[Mode, ...] = ("plain", "translate", "paired", "smoothed")
 @dataclass(frozen=True, slots=True)
 class Smoothing:
     """What a smoothed prediction may be asked for; ``noise`` and ``scale`` default to those that the
-    bundle was trained with, ``seed`` to a new one."""
+    bundle was trained with, ``seed`` to a new one. To be certified: a ``radius``, or with synonyms a
+    number of ``words``; ``synonyms`` says whether these are drawn in groups or from raw lists."""
 
     samples: int = 100
     alpha: float = 0.001
@@ -28,6 +29,14 @@ class Smoothing:
     noise: str | None = None
     scale: float | None = None
     seed: int | None = None
+    words: int | None = None
+    synonyms: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.radius is not None and not 0 < self.radius < float("inf"):
+            raise UsageError(f"radius={self.radius}", "must be positive")
+        if self.words is not None and self.words < 1:
+            raise UsageError(f"words={self.words}", "must be at least 1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,16 +104,20 @@ class Settings:
             raise UsageError(f"top_k={self.top_k}", "must be at least 1")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Certificate:
-    """The label holds for every change of less than ``radius`` in ``norm`` at the place ``at``, but
-    for one answer in 1/``alpha``."""
+    """The label holds for every change of less than ``radius`` in ``norm`` at the place ``at``, or if
+    synonyms replace any ``words`` of the ``of`` words that have some; but for one answer in
+    1/``alpha``. What does not apply is None, and left out on the wire."""
 
     norm: str
-    radius: float
+    radius: float | None = None
+    words: int | None = None
+    of: int | None = None
     at: str
     noise: str
-    scale: float
+    scale: float | None = None
+    synonyms: str | None = None
     alpha: float
 
 
@@ -177,6 +190,8 @@ class Prediction:
         """The JSON object of this prediction; bundle and version stand once per answer, not here."""
         smoothed = {} if self.smoothed is None else asdict(self.smoothed)
         pairing = {} if self.pairing is None else self.pairing.to_dict()
+        if certificate := smoothed.get("certificate"):
+            smoothed["certificate"] = {k: v for k, v in certificate.items() if v is not None}
         return {
             "label": self.label,
             "probabilities": {name: round(p, 6) for name, p in self.probabilities.items()},

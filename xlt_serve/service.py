@@ -14,6 +14,7 @@ from starlette.responses import JSONResponse
 from xlt_serve.errors import UsageError
 from xlt_serve.pipeline import Classifier, load
 from xlt_serve.schema import Prediction, Smoothing
+from xlt_serve.synonyms import files
 
 # Items are of any type here: a wrong one gets its own error and does not sink its neighbours.
 Texts = Annotated[
@@ -32,9 +33,13 @@ Mode = Annotated[str, Field(description="plain or smoothed")]
 Samples = Annotated[int, Field(description="smoothed: most draws of a text")]
 Alpha = Annotated[float, Field(description="smoothed: how often an answer may be wrong")]
 Radius = Annotated[float | None, Field(description="smoothed: to certify, in the noise's norm")]
-Noise = Annotated[str | None, Field(description="smoothed: gaussian or uniform, else as trained")]
+Noise = Annotated[
+    str | None, Field(description="smoothed: gaussian, uniform or synonym, else as trained")
+]
 Scale = Annotated[float | None, Field(description="smoothed: σ or half-width, else as trained")]
 Seed = Annotated[int | None, Field(description="smoothed: of the draws, else a new one")]
+Words = Annotated[int | None, Field(description="smoothed by synonyms: words to certify")]
+Synonyms = Annotated[str | None, Field(description="how they are drawn: groups or neighbours")]
 
 
 @bentoml.service(name="xlt-serve", traffic={"timeout": 60})
@@ -43,7 +48,9 @@ class XltService:
 
     def __init__(self) -> None:
         self.classifier: Classifier = load(
-            os.environ.get("XLT_BUNDLE") or None, provider=os.environ.get("XLT_PROVIDER") or "cpu"
+            os.environ.get("XLT_BUNDLE") or None,
+            provider=os.environ.get("XLT_PROVIDER") or "cpu",
+            synonyms=files(filter(None, os.environ.get("XLT_SYNONYMS", "").split(os.pathsep))),
         )
         self.classifier.predict([("a", "b") if self.classifier.bundle.manifest.pair else "a"])
         # One run at a time uses all cores; a second one beside it would only slow both.
@@ -66,6 +73,8 @@ class XltService:
         noise: Noise = None,
         scale: Scale = None,
         seed: Seed = None,
+        words: Words = None,
+        synonyms: Synonyms = None,
     ) -> dict[str, Any]:
         """One prediction for each text or pair, in order."""
         begun = time.perf_counter()
@@ -76,7 +85,9 @@ class XltService:
                 self._run(
                     items,
                     mode=mode,
-                    smoothing=Smoothing(samples, alpha, radius, noise, scale, seed),
+                    smoothing=Smoothing(
+                        samples, alpha, radius, noise, scale, seed, words, synonyms
+                    ),
                     long=long,
                     language=language,
                     max_length=max_length,
