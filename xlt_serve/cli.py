@@ -9,7 +9,6 @@ import io
 import itertools
 import json
 import os
-import socket
 import sys
 from collections.abc import Iterator
 from dataclasses import fields
@@ -17,10 +16,10 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from xlt_serve import bundle as bundles
+from xlt_serve.commands import serve
 from xlt_serve.errors import DataError, DependencyError, UsageError, XltError
 from xlt_serve.schema import LONG_CHOICES, Settings, Smoothing
 
-PROVIDERS = ("cpu", "cuda", "tensorrt")
 CHUNK = 512
 """Lines that `xlt predict` reads before it answers them."""
 
@@ -201,40 +200,6 @@ def _inspect(options: argparse.Namespace) -> None:
         print(f"{split:12} {shown}")
 
 
-def _serve(options: argparse.Namespace) -> None:
-    from xlt_serve.pipeline import load
-
-    # What is wrong fails here, in one line, not again and again in a worker's log.
-    bundle = load(options.bundle, provider=options.provider).bundle
-    if not 1 <= options.port <= 65535:
-        raise UsageError(f"--port {options.port}", "must be between 1 and 65535")
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((options.host, options.port))
-        except OSError as error:
-            raise UsageError(
-                f"{options.host}:{options.port}",
-                f"can't be listened on ({error.strerror})",
-                "give another --port",
-            ) from None
-    try:
-        importlib.import_module("bentoml")
-    except ImportError:
-        raise DependencyError(
-            "bentoml", "is not installed", "pip install 'xlt-serve[serve]'"
-        ) from None
-    environment = os.environ | {
-        "XLT_BUNDLE": str(bundle.path.absolute()),
-        "XLT_PROVIDER": options.provider,
-        "BENTOML_DO_NOT_TRACK": "true",  # "1" would be read as false
-    }
-    command = [sys.executable, "-m", "bentoml", "serve", "xlt_serve.service:XltService"]
-    command += ["--host", options.host, "--port", str(options.port)]
-    sys.stdout.flush()
-    os.execve(sys.executable, command, environment)
-
-
 def _training(*modules: str) -> dict[str, Any]:
     """Modules of ``training``, whose packages serving does without."""
     try:
@@ -402,7 +367,7 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--abstain-below", type=float, default=None, metavar="P")
     sub.add_argument("--top-k", type=int, default=None, metavar="K", help="probabilities to show")
     sub.add_argument("--threads", type=int, default=0, help="default: all cores")
-    sub.add_argument("--provider", choices=PROVIDERS, default="cpu", help="default: cpu")
+    sub.add_argument("--provider", choices=serve.PROVIDERS, default="cpu", help="default: cpu")
     group = sub.add_argument_group("smoothed prediction")
     group.add_argument("--smooth", action="store_true", help="vote under noise, with a certificate")
     group.add_argument("--samples", type=int, default=100, help="most draws (default: 100)")
@@ -418,11 +383,7 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("bundle", nargs="?", default=None, metavar="BUNDLE", help="default: topics")
     sub.add_argument("--json", action="store_true", help="the whole manifest")
 
-    sub = command("serve", _serve, "serve a bundle over HTTP")
-    sub.add_argument("--bundle", default=None, help="shipped name or folder (default: topics)")
-    sub.add_argument("--host", default="127.0.0.1")
-    sub.add_argument("--port", type=int, default=3000)
-    sub.add_argument("--provider", choices=PROVIDERS, default="cpu", help="default: cpu")
+    serve.add(command)
 
     sub = command(
         "engine",
