@@ -26,6 +26,7 @@ from xlt_serve.http.metrics import metrics
 from xlt_serve.http.registry import Loaded, Registry
 from xlt_serve.http.settings import Environment
 from xlt_serve.pipeline import Classifier, load
+from xlt_serve.runners import KINDS
 from xlt_serve.scheduler import Run, Scheduler
 from xlt_serve.schema import Settings
 
@@ -48,10 +49,13 @@ class Service:
         self.metrics.waiting.set(self.scheduler.waiting_tokens())
 
     def _opened(self, place: str) -> Classifier:
-        """Loaded and warm: the first request of a client must not be the first run of a graph."""
+        """Loaded and warm: a client's first request must not be the one that opens a graph."""
         classifier = load(
             place, provider=self.environment.provider, threads=self.environment.threads
         )
+        for graph in classifier.bundle.manifest.graphs:
+            if graph in KINDS and graph in (self.environment.warm or KINDS):
+                classifier.runners.of(graph)
         for words in (1, 8, 64):
             text = "a " * words
             classifier.predict([(text, text) if classifier.bundle.manifest.pair else text] * 2)

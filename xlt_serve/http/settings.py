@@ -31,6 +31,7 @@ class Environment:
     admin_keys: tuple[str, ...] = ()
     log_texts: bool = False
     state: Path | None = None
+    warm: tuple[str, ...] = ()  # graphs to open at the start; none named: all, which takes memory
 
 
 def read(environment: Mapping[str, str] | None = None) -> Environment:
@@ -54,6 +55,7 @@ def read(environment: Mapping[str, str] | None = None) -> Environment:
         admin_keys=_keys(given, "XLT_ADMIN_KEYS"),
         log_texts=given.get("XLT_LOG_TEXTS", "").lower() in ("1", "true", "yes"),
         state=Path(given["XLT_STATE"]) if given.get("XLT_STATE") else None,
+        warm=tuple(filter(None, given.get("XLT_WARM", "").replace(" ", "").split(","))),
     )
 
 
