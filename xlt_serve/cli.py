@@ -10,13 +10,13 @@ import itertools
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, NoReturn
 
 from xlt_serve import bundle as bundles
-from xlt_serve.commands import serve
+from xlt_serve.commands import remote, serve
 from xlt_serve.errors import DataError, DependencyError, UsageError, XltError
 from xlt_serve.schema import LONG_CHOICES, Settings, Smoothing
 
@@ -147,8 +147,18 @@ def _predict(options: argparse.Namespace) -> None:
         "smoothing": smoothing,
     }
     Settings(**settings)  # a wrong option fails before a model is loaded
-    classifier = load(options.bundle, threads=options.threads, provider=options.provider)
-    pair = classifier.bundle.manifest.pair
+    if options.url:
+        predict, pair = remote.predictor(options.url, settings, options.bundle)
+    else:
+        classifier = load(options.bundle, threads=options.threads, provider=options.provider)
+        pair = classifier.bundle.manifest.pair
+
+        def predict(items: Sequence[object]) -> list[dict[str, Any]]:
+            return [
+                answer.to_dict() | {"bundle": answer.bundle, "version": answer.version}
+                for answer in classifier.predict(items, **settings)
+            ]
+
     bad: list[int] = []
     items: Iterator[object] = (_item(line, pair) for line in _lines(options.file, bad))
     # A bar only where someone watches it, and only once it has taken two seconds.
@@ -156,9 +166,8 @@ def _predict(options: argparse.Namespace) -> None:
         unit=" texts", delay=2, disable=not sys.stderr.isatty() or sys.stdout.isatty()
     ) as progress:
         while chunk := list(itertools.islice(items, CHUNK)):
-            for prediction in classifier.predict(chunk, **settings):
-                named = {"bundle": prediction.bundle, "version": prediction.version}
-                print(json.dumps(prediction.to_dict() | named, ensure_ascii=False))
+            for prediction in predict(chunk):
+                print(json.dumps(prediction, ensure_ascii=False))
             sys.stdout.flush()
             progress.update(len(chunk))
     if bad:
@@ -359,6 +368,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     sub.add_argument("file", nargs="?", default="-", metavar="FILE", help="default: standard input")
     sub.add_argument("--bundle", default=None, help="shipped name or folder (default: topics)")
+    sub.add_argument(
+        "--url", default=None, help="ask this service instead (its key in XLT_API_KEY)"
+    )
     sub.add_argument(
         "--long", choices=LONG_CHOICES, default="truncate", help="for texts over the limit"
     )
