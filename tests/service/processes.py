@@ -28,12 +28,12 @@ class Running:
         """Process ids of the workers, as the service itself reports them."""
         import psutil
 
-        family = psutil.Process(self.process.pid).children(recursive=True)
-        return [
-            child.pid
-            for child in family
-            if any("_bentoml_impl.worker.service" in part for part in child.cmdline())
-        ]
+        found = []
+        for child in psutil.Process(self.process.pid).children(recursive=True):
+            with contextlib.suppress(psutil.NoSuchProcess):  # ended, or about to
+                if any("_bentoml_impl.worker.service" in part for part in child.cmdline()):
+                    found.append(child.pid)
+        return found
 
 
 def free_port() -> int:
