@@ -59,6 +59,7 @@ class Order:
     compares labels on its text per language (``languages``, by default all), and calibrates.
     ``exclude``: a regular expression; layers whose name it matches stay fp32. ``trim_vocab``:
     languages whose pieces stay. ``target_error``: abstain so that no more are wrong on dev.
+    ``vector``: the plain graph also gives the text's vector.
     """
 
     name: str = ""
@@ -72,6 +73,7 @@ class Order:
     trim_vocab: Sequence[str] = ()
     tensorrt: bool = False
     target_error: float | None = None
+    vector: bool = False
 
 
 @dataclass(frozen=True)
@@ -139,7 +141,8 @@ def prepare(checkpoint: Path, order: Order) -> Source:
         data = data or str(description.config.get("task", {}).get("data", ""))
     only = order.languages or order.trim_vocab
     trimmed = trim.trim(model, order.trim_vocab) if order.trim_vocab else {}
-    traced = {name: trace(name, model, methods) for name in chosen_graphs(order.graphs, methods)}
+    graphs = chosen_graphs(order.graphs, methods)
+    traced = {name: trace(name, model, methods, order.vector) for name in graphs}
     texts = gate.real_text(description, data, only)
     return Source(model, description, methods, traced, texts, trimmed)
 
@@ -255,12 +258,14 @@ def trained_noise(methods: Sequence[Method]) -> dict[str, Any]:
     return {"at": noise_place(methods)}
 
 
-def trace(graph: str, model: Classifier, methods: Sequence[Method]) -> onnx.ModelProto:
+def trace(
+    graph: str, model: Classifier, methods: Sequence[Method], vector: bool = False
+) -> onnx.ModelProto:
     if graph == "perturbed":
         return graphs_of.perturbed(model, noise_place(methods))
     if graph == "paired":
         return graphs_of.paired(model, _mixup(methods).layer)
-    return graphs_of.plain(model)
+    return graphs_of.plain(model, vector)
 
 
 def check_shapes(

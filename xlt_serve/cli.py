@@ -357,6 +357,9 @@ def _parser() -> argparse.ArgumentParser:
         metavar="E",
         help="abstain so that at most this share of the answers is wrong on the source's dev data",
     )
+    sub.add_argument(
+        "--vector", action="store_true", help="the plain graph also gives the text's vector"
+    )
     sub.add_argument("--notes", default="", help="a line for the manifest")
 
     sub = command(
