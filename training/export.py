@@ -65,6 +65,7 @@ class Order:
     ``exclude``: a regular expression; layers whose name it matches stay fp32. ``trim_vocab``:
     languages whose pieces stay. ``target_error``: abstain so that no more are wrong on dev.
     ``synonyms``: LANGUAGE=FILE, tables that go into the bundle.
+    ``vector``: the plain graph also gives the text's vector.
     """
 
     name: str = ""
@@ -79,6 +80,7 @@ class Order:
     tensorrt: bool = False
     target_error: float | None = None
     synonyms: Sequence[str] = ()
+    vector: bool = False
 
 
 @dataclass(frozen=True)
@@ -151,7 +153,8 @@ def prepare(checkpoint: Path, order: Order) -> Source:
         data = data or str(description.config.get("task", {}).get("data", ""))
     only = order.languages or order.trim_vocab
     trimmed = trim.trim(model, order.trim_vocab) if order.trim_vocab else {}
-    traced = {name: trace(name, model, methods) for name in chosen_graphs(order.graphs, methods)}
+    graphs = chosen_graphs(order.graphs, methods)
+    traced = {name: trace(name, model, methods, order.vector) for name in graphs}
     texts = gate.real_text(description, data, only)
     words = trained_words(methods, description)
     return Source(model, description, methods, traced, texts, trimmed, tables, words)
@@ -295,12 +298,14 @@ def save_tables(tables: Sequence[Table], folder: Path) -> dict[str, str]:
     return out
 
 
-def trace(graph: str, model: Classifier, methods: Sequence[Method]) -> onnx.ModelProto:
+def trace(
+    graph: str, model: Classifier, methods: Sequence[Method], vector: bool = False
+) -> onnx.ModelProto:
     if graph == "perturbed":
         return graphs_of.perturbed(model, noise_place(methods))
     if graph == "paired":
         return graphs_of.paired(model, _mixup(methods).layer)
-    return graphs_of.plain(model)
+    return graphs_of.plain(model, vector)
 
 
 def check_shapes(

@@ -41,6 +41,7 @@ from xlt_serve.translation.ctranslate2 import CTranslate2
 from xlt_serve.translation.http import Http
 from xlt_serve.translation.protocol import Translator
 from xlt_serve.translation.router import LONGEST, Engine, Router
+from xlt_serve.translation.statistics import Observe
 from xlt_serve.translation.translators import Translators
 
 Values = dict[str, Any]
@@ -67,8 +68,9 @@ OWN: dict[str, dict[str, type | tuple[type, ...]]] = {
 NEEDED = {"ctranslate2": "folder", "http": "url", "recorded": "file"}
 
 
-def load(file: Path) -> Translators:
-    """Engines are opened here, so that what is missing is known at the start."""
+def load(file: Path, *observers: Observe) -> Translators:
+    """Engines are opened here, so that what is missing is known at the start; ``observers`` hear what
+    becomes of every text."""
     try:
         raw = tomllib.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -100,6 +102,7 @@ def load(file: Path) -> Translators:
         Cache(entries=raw.get("cache", 10_000)),
         raw.get("longest", LONGEST),
         recorded.Recorder(kept) if kept is not None else None,
+        observers,
     )
     return Translators(router, raw.get("deadline", DEADLINE))
 
