@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from xlt_serve import bundle as bundles
+from xlt_serve.commands import bench as bench_command
 from xlt_serve.commands import score as score_command
 from xlt_serve.errors import DataError, DependencyError, UsageError, XltError
 from xlt_serve.schema import LONG_CHOICES, Settings, Smoothing
@@ -416,6 +417,7 @@ def _parser() -> argparse.ArgumentParser:
     group.add_argument("--seed", type=int, default=None, help="default: a new one")
 
     score_command.add(commands)
+    bench_command.add(commands)
 
     sub = command("inspect", _inspect, "verify a bundle and say what is in it")
     sub.add_argument("bundle", nargs="?", default=None, metavar="BUNDLE", help="default: topics")

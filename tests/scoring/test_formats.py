@@ -128,18 +128,31 @@ def test_the_real_model_gives_what_predict_gives(bundle: Path, tmp_path: Path) -
         assert row["xlt_probabilities"] == pytest.approx(plain["probabilities"], abs=2e-6)
 
 
-def test_no_field_of_a_prediction_is_forgotten(bundle: Path, graph_bundles: Any) -> None:
+def test_no_field_of_a_prediction_is_forgotten(bundle: Path) -> None:
     from xlt_serve import load
-    from xlt_serve.schema import MODES, Smoothing
+    from xlt_serve.schema import Smoothing
     from xlt_serve.scoring import columns
 
-    for mode in set(MODES) & {"plain", "smoothed"}:
-        where = bundle if mode == "plain" else graph_bundles["xlm-roberta"].path
-        smoothing = {"smoothing": Smoothing(samples=20, scale=0.1, noise="gaussian", seed=1)}
-        (answer,) = load(where).predict(
-            ["goal"], mode=mode, **(smoothing if mode == "smoothed" else {})
-        )
-        assert answer.to_dict().keys() <= set(columns.added(mode))
+    classifier = load(bundle)
+    (plain,) = classifier.predict(["goal"])
+    assert plain.to_dict().keys() <= set(columns.added("plain"))
+    (smoothed,) = classifier.predict(
+        ["goal"], mode="smoothed", smoothing=Smoothing(samples=20, seed=1)
+    )
+    assert smoothed.to_dict().keys() <= set(columns.added("smoothed"))
+
+
+def test_smoothed_scores_are_the_same_each_time(bundle: Path, tmp_path: Path) -> None:
+    from xlt_serve.schema import Smoothing
+
+    file = write(tmp_path / "i.csv", ROWS[:3])
+    chosen = {"mode": "smoothed", "smoothing": Smoothing(samples=20, radius=0.05, seed=0)}
+    for out in ("a.parquet", "b.parquet"):
+        score(Order(str(file), str(tmp_path / out), str(bundle), settings=chosen))
+    assert (tmp_path / "a.parquet").read_bytes() == (tmp_path / "b.parquet").read_bytes()
+    for row in read(tmp_path / "a.parquet"):
+        assert sum(row["xlt_votes"].values()) == row["xlt_draws"]
+        assert row["xlt_mode"] == "smoothed"
 
 
 def test_pairs(pair_bundle: Path, tmp_path: Path) -> None:
