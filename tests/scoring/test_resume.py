@@ -288,7 +288,7 @@ def test_a_pipe_is_read_again_and_compared(
     feed(content)
     interrupted(order, 3, monkeypatch)
     sys.stdin.close()
-    feed(content.replace(b"the goal 1\n", b"the goal X\n").replace(b"ours 5\n", b"ours 6\n"))
+    feed(content.replace(b"0,the goal 0", b"0,the goal 9"))
     with pytest.raises(UsageError, match="does not give the same rows again"):
         score(order, open_predictor=opening())
     sys.stdin.close()

@@ -59,7 +59,7 @@ class Run:
 async def closed(
     ask: Ask, clients: int, seconds: float, warm_up: float = 0.0, least: int = 0
 ) -> Run:
-    """``clients`` at a time, for ``seconds`` and until ``least`` answers (at most ten times as long)."""
+    """``clients`` at a time, for ``seconds`` and until ``least`` answers (at most four times as long)."""
     samples: list[Sample] = []
     numbers = iter(range(1 << 62))
     begun = time.perf_counter()
@@ -69,7 +69,7 @@ async def closed(
         while True:
             now = time.perf_counter() - begun
             fresh = now - warm_up
-            if fresh >= seconds and (len(samples) >= least or fresh >= 10 * seconds):
+            if fresh >= seconds and (len(samples) >= least or fresh >= 4 * seconds):
                 return
             reply = await ask(next(numbers))
             done = time.perf_counter() - begun

@@ -132,7 +132,7 @@ class _Axis:
                 for base in (1, 2, 5)
             ]
             return [m for m in found if self.low <= math.log10(m) <= self.high]
-        rough = (self.high - self.low) / 5
+        rough = (self.high - self.low) / 7
         unit = 10.0 ** math.floor(math.log10(rough))
         step = next(unit * n for n in (1, 2, 5, 10) if unit * n >= rough)
         first = math.ceil(self.low / step)
