@@ -36,7 +36,7 @@ def test_shards_are_all_windows_once(tmp_path: Path, bundle: Path) -> None:
 
 
 def test_pipes_are_refused(bundle: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="engine ray reads files"):
+    with pytest.raises(UsageError, match="engine ray reads and writes files"):
         score(
             Order(
                 "-",

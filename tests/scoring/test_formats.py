@@ -411,6 +411,8 @@ def test_wrong_calls(bundle: Path, tmp_path: Path) -> None:
             lambda: Order(file, "-", str(bundle), text="a", prefix="p_", out_format="parquet"),
             "can't be written",
         ),
+        (lambda: Order(file, file, str(bundle), text="a", prefix="p_"), "is the input itself"),
+        (lambda: Order(str(tmp_path), str(tmp_path / "o.csv"), str(bundle)), "within the input"),
         (lambda: Order(file, "x", engine="spark"), "must be one of local, ray"),
     ):
         with pytest.raises(UsageError, match=says):

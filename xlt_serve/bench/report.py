@@ -104,7 +104,7 @@ def _queue(points: list[dict[str, Any]]) -> str:
         queue.append(waited)
         compute.append(max(0.0, total - waited))
         way.append(max(0.0, point["latency_ms"]["mean"] - total))
-    parts = [("queue", queue), ("compute", compute), ("HTTP and waiting to send", way)]
+    parts = [("queue", queue), ("compute", compute), ("HTTP and asking", way)]
     return stacked(names, parts, "ms")
 
 

@@ -18,14 +18,13 @@ from typing import Any
 
 from xlt_serve import bundle as bundles
 from xlt_serve.bundle import Bundle
-from xlt_serve.errors import DataError, UsageError
+from xlt_serve.errors import DataError
 from xlt_serve.scoring.answer import Answerer
 from xlt_serve.scoring.counts import Counts, Progress, count
 from xlt_serve.scoring.journal import Journal, explained, write_whole
 from xlt_serve.scoring.local import Piece
 from xlt_serve.scoring.order import Layout, Order, Unit
 from xlt_serve.scoring.packages import needed
-from xlt_serve.scoring.places import PIPE
 from xlt_serve.scoring.window import BEGIN, Position
 from xlt_serve.scoring.writers import Writer
 
@@ -71,8 +70,6 @@ def run(
     progress: Progress,
 ) -> None:
     """Every unit's data file, from parts that Ray's actors made."""
-    if order.source == PIPE:
-        raise UsageError("-", "a pipe has one end; engine ray reads files", "use engine local")
     ray = needed("ray", "--engine ray", "ray")
     needed("ray.data", "--engine ray", "ray")
     parts = folder / "parts"

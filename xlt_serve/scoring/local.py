@@ -103,6 +103,8 @@ def answered(
             yield _done(*waiting.popleft(), answerer)
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
+        if isinstance(pieces, Generator):
+            pieces.close()
 
 
 def _done(

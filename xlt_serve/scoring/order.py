@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, is_dataclass
+from pathlib import Path
 from typing import Any
 
 from xlt_serve.bundle import Bundle
@@ -47,6 +48,10 @@ class Order:
     def __post_init__(self) -> None:
         if self.engine not in ENGINES:
             raise UsageError(f"engine={self.engine!r}", f"must be one of {', '.join(ENGINES)}")
+        if self.engine == "ray" and PIPE in (self.source, self.out):
+            raise UsageError(
+                "-", "a pipe has one end; engine ray reads and writes files", "use engine local"
+            )
         if self.window < 1:
             raise UsageError(f"window={self.window}", "must be at least 1 row")
         if self.workers < 0:
@@ -80,6 +85,7 @@ class Layout:
 def layout(order: Order) -> Layout:
     """Several files go into one where OUT names a file, into a folder of the same names where not."""
     sources, several = places.find(order.source, order.in_format)
+    _refuse_same(order, sources)
     told, codec = (None, None) if order.out == PIPE else codecs.told_by(order.out)
     format = order.out_format or told
     name_of_folder = order.out.endswith("/") or (told is None and order.out != PIPE and several)
@@ -143,6 +149,18 @@ def difference(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
         else:
             out.append(f"{key} ({first} before, {second} now)")
     return out
+
+
+def _refuse_same(order: Order, sources: Sequence[Source]) -> None:
+    """An output among the inputs would be read as one by the next run."""
+    if PIPE in (order.source, order.out) or places.is_remote(order.out):
+        return
+    out = Path(order.out).resolve()
+    if Path(order.source).is_dir() and out.is_relative_to(Path(order.source).resolve()):
+        raise UsageError(order.out, f"lies within the input {order.source}", "choose another place")
+    for source in sources:
+        if not places.is_remote(source.url) and Path(source.url).resolve() == out:
+            raise UsageError(order.out, "is the input itself", "choose another name")
 
 
 def _refuse_unknown(format: str) -> None:

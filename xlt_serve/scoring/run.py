@@ -290,8 +290,6 @@ def _share(units: tuple[Unit, ...], unit: int, piece: Piece) -> float:
 
 def _to_pipe(order: Order, bundle: Bundle, found: Layout, quiet: bool, opening: Open) -> Summary:
     """Nothing to resume and nothing to hide: each window as soon as it is answered."""
-    if order.engine != "local":
-        raise UsageError("-", f"engine {order.engine} writes files", "give a file for OUT")
     unit = found.units[0]
     progress = Progress(Counts(), quiet=quiet or sys.stdout.isatty())
     stream = _Answered(order, bundle, found.units, Place(), opening)
