@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import ROOT
 from tests.scoring.test_formats import write
 from tests.scoring.test_resume import rows
 from xlt_serve.errors import UsageError
@@ -51,9 +52,13 @@ def test_pipes_are_refused(bundle: Path, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # Ray's own, many
-def test_a_killed_worker_of_a_real_cluster_leaves_no_trace(bundle: Path, tmp_path: Path) -> None:
+def test_a_killed_worker_of_a_real_cluster_leaves_no_trace(
+    bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ray = pytest.importorskip("ray", reason="pip install 'xlt-serve[ray]'")
     psutil = pytest.importorskip("psutil")
+    monkeypatch.setenv("RAY_worker_niceness", "0")  # a busy machine would starve them
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
     folder = tmp_path / "in"
     folder.mkdir()
     write(folder / "a.csv", rows(150))
