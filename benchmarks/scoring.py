@@ -68,7 +68,7 @@ def main() -> None:
 def small(options: argparse.Namespace) -> dict[str, Any]:
     checkpoint = options.work / "small"
     tokenizer = ROOT / "training" / "encoders" / "small"
-    bundles = prepared(checkpoint, tokenizer, lambda: encoder_of("small", checkpoint), options.work)
+    bundles = prepared(checkpoint, tokenizer, lambda: encoder_of(str(tokenizer), checkpoint), options.work)
     return raced(options, checkpoint, bundles, mixed(options.texts))
 
 

@@ -43,9 +43,9 @@ def lognormal(share: float) -> float:
 def test_a_known_distribution_comes_back(loop: str, quantile: Callable[[float], float]) -> None:
     fake = Fake(quantile)
     if loop == "closed":
-        run = asyncio.run(loops.closed(fake.ask, 40, 1.5, warm_up=0.1))
+        run = asyncio.run(loops.closed(fake.ask, 60, 1.0, warm_up=0.1))
     else:
-        run = asyncio.run(loops.open_loop(fake.ask, 800, 1.5, warm_up=0.1))
+        run = asyncio.run(loops.open_loop(fake.ask, 1200, 1.0, warm_up=0.1))
     found = stats.summary([1000 * sample.latency for sample in run.samples])
     assert found["count"] > 800
     # The clock and the event loop add a little, on a busy machine more; they never take away.
@@ -82,9 +82,10 @@ def test_a_stall_shows_in_the_open_loop_and_hides_in_the_closed_one() -> None:
     second, which only the open loop sees: the closed one asked once in that second."""
 
     async def both() -> tuple[loops.Run, loops.Run]:
-        opened = await loops.open_loop(Stalling(1.0, 1.0).ask, 100, 4.0)
-        closed = await loops.closed(Stalling(1.0, 1.0).ask, 1, 4.0)
-        return opened, closed
+        return await asyncio.gather(
+            loops.open_loop(Stalling(0.5, 1.0).ask, 100, 4.0),
+            loops.closed(Stalling(0.5, 1.0).ask, 1, 4.0),
+        )
 
     opened, closed = asyncio.run(both())
     seen = stats.summary([1000 * s.latency for s in opened.samples])

@@ -90,11 +90,11 @@ def test_a_killed_run_leaves_no_trace(bundle: Path, tmp_path: Path, names: tuple
         open_predictor=opening(),
     )
     if wanted.endswith("/"):
-        killed_until_done(source, Path(f"{out}.d"), bundle, seed=1, kills=3)
+        killed_until_done(source, Path(f"{out}.d"), bundle, seed=1, kills=2)
         made = {p.name: p.read_bytes() for p in Path(f"{out}.d").iterdir()}
         assert made == {p.name: p.read_bytes() for p in whole.iterdir()}
     else:
-        killed_until_done(source, out, bundle, seed=2, kills=3)
+        killed_until_done(source, out, bundle, seed=2, kills=2)
         assert out.read_bytes() == whole.read_bytes()
     assert not list(tmp_path.glob("*.partial"))
 
@@ -144,7 +144,7 @@ def test_every_window_can_be_the_last(
     order = Order(source, str(tmp_path / out), str(bundle), window=10)
     whole = Order(source, str(tmp_path / f"whole-{out}"), str(bundle), window=10)
     score(whole, open_predictor=opening())
-    for after in range(6):
+    for after in (0, 2, 5):
         interrupted(order, after, monkeypatch)
         assert not (tmp_path / out).exists()
         done: list[Fake] = []

@@ -120,9 +120,6 @@ def _answer(
         batch_size=1,
         compute=ray.data.ActorPoolStrategy(size=actors),
         num_gpus=gpus or None,
-        # A node that dies takes its actors along: they are started elsewhere, their shards again.
-        max_restarts=-1,
-        max_task_retries=-1,
     )
     done = total - len(todo)
     for row in answered.iter_rows():
@@ -133,7 +130,8 @@ def _answer(
 
 
 class Actor:
-    """A worker process with a model of its own."""
+    """A worker process with a model of its own. Ray Data starts it again elsewhere if it dies, and
+    gives it its shard once more."""
 
     def __init__(
         self,
