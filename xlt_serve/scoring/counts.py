@@ -98,20 +98,20 @@ class Progress:
         self._quiet, self._clock = quiet, clock
         self._live = self._stream.isatty()
         self._began = self._shown = clock()
-        self._share = self._first = 0.0
-        self._resumed = done.rows > 0
+        self._share = 0.0
+        # Since when, and from which share on, this process has been working: None until it shows.
+        self._from: tuple[float, float] | None = None if done.rows else (self._began, 0.0)
 
     def update(self, new: Counts, share: float) -> None:
         """``share`` of the input that is done, 0 where nobody knows."""
-        if self._resumed and not self._first:
-            self._first = share  # what was there before says nothing on the speed
+        now = self._clock()
+        self._from = self._from or (now, share)  # what was there before says nothing on the speed
         self._share = share
         self.done.add(new)
         self.fresh.add(new)
-        now = self._clock()
         if not self._quiet and now - self._shown >= (0.2 if self._live else 60):
             self._shown = now
-            self._show()
+            self._show(now)
 
     def finish(self) -> str:
         """The last line, for whoever wants to print it."""
@@ -119,11 +119,11 @@ class Progress:
             self._stream.write("\r\x1b[K")
         return line(self.done, self.fresh, self._clock() - self._began, None)
 
-    def _show(self) -> None:
-        seconds = self._clock() - self._began
-        gained = self._share - self._first
-        left = seconds * (1 - self._share) / gained if gained > 0 else None
-        said = line(self.done, self.fresh, seconds, left)
+    def _show(self, now: float) -> None:
+        begun, first = self._from or (now, self._share)
+        gained = self._share - first
+        left = (now - begun) * (1 - self._share) / gained if gained > 0 else None
+        said = line(self.done, self.fresh, now - self._began, left)
         if self._live:
             said = f"\r{bar(self._share)} {self._share:4.0%} {said}\x1b[K"
             print(said, end="", file=self._stream, flush=True)
