@@ -60,8 +60,8 @@ def line(done: Counts, fresh: Counts, seconds: float, left: float | None) -> str
     rate = 1 / seconds if seconds > 0 else 0.0
     parts = [
         f"{done.rows:,} rows",
-        f"{fresh.rows * rate:,.0f} rows/s",
-        f"{fresh.tokens * rate:,.0f} tokens/s",
+        f"{_short(fresh.rows * rate)} rows/s",
+        f"{_short(fresh.tokens * rate)} tokens/s",
     ]
     if left is not None:
         parts.append(f"ETA {_clock(left)}")
@@ -102,6 +102,12 @@ class Progress:
         # Since when, and from which share on, this process has been working: None until it shows.
         self._from: tuple[float, float] | None = None if done.rows else (self._began, 0.0)
 
+    def start(self) -> None:
+        """Loading is over: speeds count from now on."""
+        self._began = self._clock()
+        if self._from is not None:
+            self._from = (self._began, 0.0)
+
     def update(self, new: Counts, share: float) -> None:
         """``share`` of the input that is done, 0 where nobody knows."""
         now = self._clock()
@@ -129,6 +135,10 @@ class Progress:
             print(said, end="", file=self._stream, flush=True)
         else:
             print(f"{self._share:4.0%} {said}", file=self._stream, flush=True)
+
+
+def _short(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def _clock(seconds: float) -> str:

@@ -219,6 +219,7 @@ def _locally(
     finished = state.finished
     place = Place(state.place.unit + 1) if finished else state.place
     stream = _Answered(order, bundle, units, place, opening)
+    progress.start()
     with contextlib.closing(stream):
         for number in range(place.unit, len(units)):
             here = place if number == place.unit else Place(number)
@@ -293,6 +294,7 @@ def _to_pipe(order: Order, bundle: Bundle, found: Layout, quiet: bool, opening: 
     unit = found.units[0]
     progress = Progress(Counts(), quiet=quiet or sys.stdout.isatty())
     stream = _Answered(order, bundle, found.units, Place(), opening)
+    progress.start()
     writer: Writer | None = None
     out = sys.stdout.buffer
     with contextlib.closing(stream):
