@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from xlt_serve import bundle as bundles
+from xlt_serve.commands import bench, predict, score, serve, translator
 from xlt_serve.commands import options as common
-from xlt_serve.commands import predict, serve, translator
 from xlt_serve.errors import DataError, DependencyError, UsageError, XltError
 
 
@@ -55,8 +55,8 @@ def _train(options: argparse.Namespace) -> None:
         return
     print(f"checkpoint: {options.out}")
     print(f"dev score ({metrics['selected_by']}): {metrics['dev_score']:.4f}")
-    for language, score in metrics["languages"].items():
-        print(f"{language:8}  {score['accuracy']:.3f}")
+    for language, found in metrics["languages"].items():
+        print(f"{language:8}  {found['accuracy']:.3f}")
 
 
 def _eval(options: argparse.Namespace) -> None:
@@ -282,6 +282,9 @@ def _parser() -> argparse.ArgumentParser:
     common.add_tables(sub, "tables of synonyms to serve with it")
 
     predict.add(command)
+
+    score.add(commands)
+    bench.add(commands)
 
     sub = command("inspect", _inspect, "verify a bundle and say what is in it")
     sub.add_argument("bundle", nargs="?", default=None, metavar="BUNDLE", help="default: topics")

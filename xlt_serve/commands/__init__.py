@@ -1,0 +1,1 @@
+"""Commands of ``xlt``, one a file: ``add`` declares it, ``run`` does it."""

@@ -1,0 +1,103 @@
+"""The same on Ray: a real local cluster, worker processes, one of them killed on the way."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+from tests.scoring.test_formats import write
+from tests.scoring.test_resume import rows
+from xlt_serve.errors import UsageError
+from xlt_serve.scoring import Order, cluster, score
+from xlt_serve.scoring.order import layout
+from xlt_serve.scoring.run import read
+
+
+def test_shards_are_all_windows_once(tmp_path: Path, bundle: Path) -> None:
+    """Read from their positions, shards give what reading from the beginning gives."""
+    for name in ("i.csv", "i.jsonl.gz", "i.parquet"):
+        source = write(tmp_path / name, rows(130))
+        order = Order(str(source), str(tmp_path / "o.csv"), str(bundle), text="text", window=7)
+        units = layout(order).units
+        found = list(cluster.shards(order, units))
+        assert [shard.number for shard in found] == list(range(len(found)))
+        assert [shard.windows for shard in found] == [4, 4, 4, 4, 3]
+        again = []
+        for shard in found:
+            windows = read(units[0].sources[0], shard.start, 7)
+            for _, window in zip(range(shard.windows), windows, strict=False):
+                again += window.rows
+        assert again == rows(130)
+
+
+def test_pipes_are_refused(bundle: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="engine ray reads and writes files"):
+        score(
+            Order(
+                "-",
+                str(tmp_path / "o.csv"),
+                str(bundle),
+                in_format="csv",
+                text="text",
+                engine="ray",
+            )
+        )
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # Ray's own, many
+def test_a_killed_worker_of_a_real_cluster_leaves_no_trace(
+    bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ray = pytest.importorskip("ray", reason="pip install 'xlt-serve[ray]'")
+    psutil = pytest.importorskip("psutil")
+    monkeypatch.setenv("RAY_worker_niceness", "0")  # a busy machine would starve them
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    folder = tmp_path / "in"
+    folder.mkdir()
+    write(folder / "a.csv", rows(150))
+    write(folder / "b.csv", rows(90))
+    whole = Order(str(folder), str(tmp_path / "whole.parquet"), str(bundle), window=10)
+    score(whole)
+    ray.init(num_cpus=2, log_to_driver=False, include_dashboard=False, logging_level="error")
+    killed: list[int] = []
+
+    def kill_one() -> None:
+        """As soon as a part is there, an actor that makes others."""
+        parts = tmp_path / "o.parquet.partial" / "parts"
+        end = time.monotonic() + 240
+        while time.monotonic() < end and not killed:
+            if list(parts.glob("*.json")):
+                for process in psutil.process_iter(["name", "cmdline"]):
+                    title = " ".join(process.info["cmdline"] or [])
+                    if "MapWorker" in title and process.pid != os.getpid():
+                        os.kill(process.pid, signal.SIGKILL)
+                        killed.append(process.pid)
+                        return
+            time.sleep(0.02)
+
+    killer = threading.Thread(target=kill_one)
+    killer.start()
+    try:
+        order = Order(
+            str(folder),
+            str(tmp_path / "o.parquet"),
+            str(bundle),
+            window=10,
+            engine="ray",
+            workers=2,
+        )
+        summary = score(order)
+    finally:
+        killer.join()
+        ray.shutdown()
+    assert killed
+    assert summary.counts.rows == 240
+    assert (tmp_path / "o.parquet").read_bytes() == (tmp_path / "whole.parquet").read_bytes()
+    assert not list(tmp_path.glob("*.partial"))

@@ -1,0 +1,135 @@
+"""One graph by itself: every number of rows × length, on every provider asked for.
+
+A run is timed from arrays in to arrays out, on the host's clock. On a GPU that is right only if
+nothing is under way when the clock starts and nothing when it stops: the results are copied back
+before a run returns, and the device is synchronised before each run besides. An event recorded on
+another stream than onnxruntime's would time something else.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from xlt_serve import providers
+from xlt_serve.bench.stats import is_stable, summary
+from xlt_serve.bundle import Bundle
+from xlt_serve.errors import DependencyError, UsageError
+from xlt_serve.graphs import described, open_graph
+from xlt_serve.pipeline import BUDGET
+from xlt_serve.session import Options
+
+Feeds = dict[str, npt.NDArray[Any]]
+
+
+def require(names: Sequence[str], device: int) -> None:
+    """What is missing is said at once, not after minutes, and never measured on the CPU instead."""
+    for name in names:
+        try:
+            providers.require(providers.runtime(), name, device)
+        except DependencyError as error:
+            raise UsageError(
+                f"--provider {name}: {error.value}", error.rule, error.remedy
+            ) from None
+
+
+def shapes(rows: Sequence[int], lengths: Sequence[int], longest: int) -> list[tuple[int, int]]:
+    """Those that the model takes."""
+    if wrong := [n for n in (*rows, *lengths) if n < 1]:
+        raise UsageError(f"{wrong[0]}", "rows and lengths must be at least 1")
+    kept = [(n, length) for length in lengths if length <= longest for n in rows]
+    if not kept:
+        raise UsageError(
+            f"--lengths {','.join(map(str, lengths))}", f"the bundle reads at most {longest} tokens"
+        )
+    return kept
+
+
+def measure(
+    bundle: Bundle,
+    provider: str,
+    wanted: Sequence[tuple[int, int]],
+    *,
+    threads: int = 0,
+    device: int = 0,
+    seconds: float = 2.0,
+    warm_up: int = 10,
+) -> tuple[list[dict[str, Any]], str]:
+    """A point for each shape, and the provider that was really active."""
+    options = Options(threads=threads, provider=provider, device=device)
+    begun = time.perf_counter()
+    session = open_graph(bundle, "plain", options, BUDGET)
+    start = time.perf_counter() - begun
+    wait = synchroniser() if provider != "cpu" else _nothing
+    points = []
+    for rows, length in wanted:
+        feeds = batch(bundle, rows, length)
+        times = timed(lambda feeds=feeds: session.run(feeds), seconds, warm_up, wait)  # type: ignore[misc]
+        found = summary(times)
+        points.append(
+            {
+                "provider": provider,
+                "precision": bundle.manifest.graphs["plain"].precision,
+                "rows": rows,
+                "length": length,
+                "latency_ms": found,
+                "stable": is_stable(times),
+                "tokens_per_second": round(1000 * rows * length / found["mean"], 1),
+                "start_s": round(start, 3),
+            }
+        )
+    return points, session.provider
+
+
+def timed(
+    run: Callable[[], object],
+    seconds: float,
+    warm_up: int,
+    wait: Callable[[], None],
+    least: int = 30,
+    clock: Callable[[], float] = time.perf_counter,
+) -> list[float]:
+    """Milliseconds of single runs, until the 99th percentile is stable or the time is over."""
+    for _ in range(warm_up):
+        run()
+    out: list[float] = []
+    end = clock() + seconds
+    while True:
+        wait()
+        begun = clock()
+        run()
+        now = clock()
+        out.append(1000 * (now - begun))
+        if len(out) >= least and (now >= end or (len(out) % 500 == 0 and is_stable(out))):
+            return out
+
+
+def batch(bundle: Bundle, rows: int, length: int) -> Feeds:
+    """Random ids, all positions real: the slowest that the shape can be."""
+    generator = np.random.default_rng(rows * 10_000 + length)
+    out: Feeds = {}
+    for name in described(bundle, "plain").inputs:
+        ids = generator.integers(5, 100, (rows, length))
+        out[name] = ids if name == "input_ids" else np.full_like(ids, int("mask" in name))
+    return out
+
+
+def synchroniser(load: Callable[[str], Any] = ctypes.CDLL) -> Callable[[], None]:
+    """A function that returns when the GPU has nothing left to do."""
+    major = str(getattr(providers.runtime(), "cuda_version", "") or "12").split(".")[0]
+    library = load(f"libcudart.so.{major}")
+
+    def wait() -> None:
+        if code := library.cudaDeviceSynchronize():
+            raise DependencyError("cudaDeviceSynchronize", f"failed with {code}", "see nvidia-smi")
+
+    return wait
+
+
+def _nothing() -> None:
+    pass

@@ -1,0 +1,125 @@
+"""Requests over kept-open connections, with nothing but asyncio: the asker must cost next to nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+from xlt_serve.bench.loops import Reply
+from xlt_serve.errors import UsageError
+
+Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+class Endpoint:
+    """``/classify`` of a server. ``ask(n)`` sends the n-th of its bodies, over and over."""
+
+    def __init__(
+        self, url: str, bodies: Sequence[tuple[bytes, int]], key: str | None = None
+    ) -> None:
+        parts = urlsplit(url if "://" in url else f"http://{url}")
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise UsageError(url, "is no address of a server", "give http://host:port")
+        self.host, self.tls = parts.hostname, parts.scheme == "https"
+        self.port = parts.port or (443 if self.tls else 80)
+        path = parts.path.rstrip("/")
+        self.path = path if path.endswith("/classify") else f"{path}/classify"
+        self._bodies = bodies
+        self._free: list[Connection] = []
+        self._key = f"Authorization: Bearer {key}\r\n" if key else ""
+
+    async def ask(self, number: int) -> Reply:
+        body, items = self._bodies[number % len(self._bodies)]
+        try:
+            status, answer = await self.post(body)
+        except (OSError, EOFError, ValueError):
+            return Reply(0, 0)
+        return Reply(status, items if status == 200 else 0, timings(answer))
+
+    async def post(self, body: bytes) -> tuple[int, bytes]:
+        fresh = not self._free
+        connection = await self._connect() if fresh else self._free.pop()
+        try:
+            status, answer, keep = await self._exchange(connection, body)
+        except (OSError, EOFError):
+            connection[1].close()
+            if fresh:
+                raise
+            # The server may close a connection that nobody used: that is no failed request.
+            connection = await self._connect()
+            status, answer, keep = await self._exchange(connection, body)
+        except asyncio.CancelledError:
+            connection[1].close()
+            raise
+        if keep:
+            self._free.append(connection)
+        else:
+            connection[1].close()
+        return status, answer
+
+    async def close(self) -> None:
+        for _, writer in self._free:
+            writer.close()
+        self._free.clear()
+        await asyncio.sleep(0)
+
+    async def _connect(self) -> Connection:
+        context = ssl.create_default_context() if self.tls else None
+        return await asyncio.open_connection(self.host, self.port, ssl=context)
+
+    async def _exchange(self, connection: Connection, body: bytes) -> tuple[int, bytes, bool]:
+        reader, writer = connection
+        head = (
+            f"POST {self.path} HTTP/1.1\r\nHost: {self.host}:{self.port}\r\n{self._key}"
+            f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        )
+        writer.write(head.encode() + body)
+        await writer.drain()
+        lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+        status = int(lines[0].split(" ", 2)[1])
+        fields = {
+            name.strip().lower(): value.strip()
+            for name, _, value in (line.partition(":") for line in lines[1:] if line)
+        }
+        if fields.get("transfer-encoding", "").lower() == "chunked":
+            answer = await _chunks(reader)
+        else:
+            answer = await reader.readexactly(int(fields.get("content-length", 0)))
+        return status, answer, fields.get("connection", "").lower() != "close"
+
+
+async def _chunks(reader: asyncio.StreamReader) -> bytes:
+    out = b""
+    while size := int((await reader.readuntil(b"\r\n")).split(b";")[0], 16):
+        out += await reader.readexactly(size)
+        await reader.readexactly(2)
+    await reader.readuntil(b"\r\n")
+    return out
+
+
+def timings(answer: bytes) -> dict[str, float]:
+    """The server's own times, found without reading the predictions before them."""
+    start = answer.rfind(b'"timings"')
+    if start < 0:
+        return {}
+    try:
+        found, _ = json.JSONDecoder().raw_decode(answer[answer.index(b"{", start) :].decode())
+    except ValueError:
+        return {}
+    return {name: float(value) for name, value in found.items() if isinstance(value, int | float)}
+
+
+def bodies(
+    items: Sequence[Any], size: int, field: str, options: dict[str, Any]
+) -> list[tuple[bytes, int]]:
+    """Requests of ``size`` items each, made beforehand."""
+    out = []
+    for start in range(0, len(items), size):
+        part = list(items[start : start + size])
+        body = {field: part, **options}
+        out.append((json.dumps(body, ensure_ascii=False).encode(), len(part)))
+    return out

@@ -1,0 +1,123 @@
+"""A run of ``xlt bench``: measure, and put it together as the schema says."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from xlt_serve import bundle as bundles
+from xlt_serve.bench import grid, nvml, peers, served, texts
+from xlt_serve.bench.compare import point_name
+from xlt_serve.bench.machine import machine, warnings
+from xlt_serve.bench.served import Load, Say
+
+SCHEMA = Path(__file__).parent / "schema.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """``serve``: also start a service of the bundle and measure that; ``against``: peers."""
+
+    target: str | None
+    providers: Sequence[str] = ("cpu",)
+    rows: Sequence[int] = (1, 8, 32)
+    lengths: Sequence[int] = (16, 32, 64, 128)
+    threads: int = 0
+    device: int = 0
+    seconds: float = 2.0
+    serve: bool = False
+    load: Load = field(default_factory=lambda: Load(texts.mixed(512)))
+    against: Sequence[str] = ()
+    checkpoint: Path | None = None
+
+
+def is_url(target: str | None) -> bool:
+    return bool(target) and str(target).startswith(("http://", "https://"))
+
+
+def run(plan: Plan, say: Say) -> dict[str, Any]:
+    """A report as in ``schema.json``."""
+    found = machine()
+    notes = warnings(found)
+    points: list[dict[str, Any]] = []
+    active: list[str] = []
+    with nvml.watched(plan.device) as gpu:
+        if is_url(plan.target):
+            target = str(plan.target)
+            points, more = served.measure(target, plan.load, say)
+            notes += more
+        else:
+            # Everything that is wrong is said before anything is measured.
+            wanted = peers.chosen(plan.against)
+            grid.require(plan.providers, plan.device)
+            bundle = bundles.load(plan.target)
+            target = f"{bundle.manifest.name} {bundle.manifest.version}"
+            shapes = grid.shapes(plan.rows, plan.lengths, bundle.manifest.max_length)
+            for provider in plan.providers:
+                made, really = grid.measure(
+                    bundle,
+                    provider,
+                    shapes,
+                    threads=plan.threads,
+                    device=plan.device,
+                    seconds=plan.seconds,
+                )
+                active.append(really)
+                points += made
+                for point in made:
+                    say(_line(point))
+            if unstable := [p for p in points if not p["stable"]]:
+                notes.append(
+                    f"{len(unstable)} of {len(points)} shapes have a p99 whose interval is wider than "
+                    "a tenth of it: give --seconds more"
+                )
+            if wanted:
+                made, more = peers.measure(
+                    bundle, plan.checkpoint or Path(), wanted, shapes, plan.threads, say
+                )
+                points += made
+                notes += more
+            if plan.serve:
+                with served.serving(str(bundle.path), plan.providers[0]) as url:
+                    made, more = served.measure(url, plan.load, say)
+                points += made
+                notes += more
+    return {
+        "format": 1,
+        "when": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "target": target,
+        "texts": texts.lengths([t if isinstance(t, str) else " ".join(t) for t in plan.load.texts]),
+        "machine": found,
+        "gpu": gpu or None,
+        "providers": active,
+        "settings": {
+            "clock": "host, from request or arrays in to answer or arrays out, device synchronised",
+            "seconds": plan.load.seconds if is_url(plan.target) or plan.serve else plan.seconds,
+            "threads": plan.threads,
+            "items_per_request": plan.load.items,
+            "warm_up_s": plan.load.warm_up,
+            "seed": plan.load.seed,
+        },
+        "points": points,
+        "notes": list(dict.fromkeys(notes)),
+    }
+
+
+def write(report: dict[str, Any], file: Path) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    half = file.with_name(file.name + ".half")
+    half.write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    half.replace(file)
+
+
+def _line(point: dict[str, Any]) -> str:
+    found = point["latency_ms"]
+    return (
+        f"{point_name(point):28} {point['tokens_per_second']:9,.0f} tok/s  p50 {found['p50']:8.2f}  "
+        f"p95 {found['p95']:8.2f}  p99 {found['p99']:8.2f}  max {found['max']:8.2f} ms"
+        + ("" if point["stable"] else "  (p99 not stable)")
+    )

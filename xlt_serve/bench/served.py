@@ -1,0 +1,180 @@
+"""A served endpoint: how it answers as more and more ask it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from xlt_serve.bench import http, loops
+from xlt_serve.bench.compare import point_name
+from xlt_serve.errors import DataError, UsageError
+
+SHARES = (0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 1.0, 1.1)
+"""Of the closed loop's best, where the open loop is asked for when nobody says which rates."""
+BUSY = 0.5
+"""Share of a core above which the asker is no longer a bystander."""
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """``clients``: of the closed loop; ``rates``: of the open one, empty for shares of the closed
+    one's best; ``items``: texts in a request; ``options``: of the requests of each mode."""
+
+    texts: Sequence[Any]
+    clients: Sequence[int] = (1, 8, 32, 128)
+    rates: Sequence[float] = ()
+    modes: Sequence[str] = ("plain",)
+    items: int = 1
+    seconds: float = 10.0
+    warm_up: float = 2.0
+    least: int = 1000
+    pair: bool = False
+    key: str | None = None
+    api: str = "xlt"
+    options: dict[str, dict[str, Any]] = field(default_factory=dict)
+    seed: int = 0
+
+
+def measure(url: str, load: Load, say: Say) -> tuple[list[dict[str, Any]], list[str]]:
+    """Points of both loops for each mode, and what a reader should know of them."""
+    return asyncio.run(_measure(url, load, say))
+
+
+async def _measure(url: str, load: Load, say: Say) -> tuple[list[dict[str, Any]], list[str]]:
+    points: list[dict[str, Any]] = []
+    notes: list[str] = []
+    for mode in load.modes:
+        options = ({} if mode == "plain" else {"mode": mode}) | load.options.get(mode, {})
+        requests = http.bodies(load.texts, load.items, _field(load), options)
+        endpoint = http.Endpoint(url, requests, load.key)
+        try:
+            if problem := await _refused(endpoint, url, requests[0][0]):
+                if mode == load.modes[0]:
+                    raise DataError(url, f"refuses mode {mode}: {problem}")
+                notes.append(f"mode {mode} was not measured: {problem}")
+                continue
+            await _mode(endpoint, mode, load, points, notes, say)
+        finally:
+            await endpoint.close()
+    return points, notes
+
+
+async def _mode(
+    endpoint: http.Endpoint,
+    mode: str,
+    load: Load,
+    points: list[dict[str, Any]],
+    notes: list[str],
+    say: Say,
+) -> None:
+    best = 0.0
+    for clients in load.clients:
+        run = await loops.closed(endpoint.ask, clients, load.seconds, load.warm_up, load.least)
+        point = loops.described(run, loop="closed", mode=mode, clients=clients)
+        best = max(best, point["requests_per_second"])
+        _add(point, points, notes, say)
+    for rate in load.rates or [round(best * share, 2) for share in SHARES]:
+        if rate <= 0:
+            continue
+        run = await loops.open_loop(endpoint.ask, rate, load.seconds, load.warm_up, load.seed)
+        point = loops.described(run, loop="open", mode=mode, rate=rate)
+        # Measured by those that came, which chance makes more or fewer than the rate.
+        came = point["latency_ms"]["count"] / load.seconds
+        point["saturated"] = point["requests_per_second"] < 0.9 * came
+        _add(point, points, notes, say)
+        if point["saturated"] and not load.rates:
+            break  # beyond this, latency only says how long one has waited
+
+
+def _add(point: dict[str, Any], points: list[dict[str, Any]], notes: list[str], say: Say) -> None:
+    points.append(point)
+    say(line(point))
+    if point["generator_cpu"] > BUSY:
+        notes.append(f"{point_name(point)}: asking took {point['generator_cpu']:.0%} of a core")
+    if point["loop"] == "open" and point["generator_lag_p99_ms"] > 20:
+        notes.append(
+            f"{point_name(point)}: requests were sent up to {point['generator_lag_p99_ms']:.0f} ms late "
+            "(p99); that is in the latencies"
+        )
+
+
+def _field(load: Load) -> str:
+    """Where a request has its texts."""
+    if load.api == "infinity":
+        return "input"
+    return "pairs" if load.pair else "texts"
+
+
+def line(point: dict[str, Any]) -> str:
+    found = point["latency_ms"]
+    if not found["count"]:
+        return f"{point_name(point):28} no answer"
+    return (
+        f"{point_name(point):28} {point['requests_per_second']:9.1f}/s  p50 {found['p50']:8.2f}  "
+        f"p95 {found['p95']:8.2f}  p99 {found['p99']:8.2f}  max {found['max']:8.2f} ms"
+        + ("  errors " + json.dumps(point["errors"]) if point["errors"] else "")
+        + ("  saturated" if point.get("saturated") else "")
+    )
+
+
+async def _refused(endpoint: http.Endpoint, url: str, body: bytes) -> str:
+    """One request beforehand: an address, a mode or an option that is wrong is said at once."""
+    try:
+        status, answer = await asyncio.wait_for(endpoint.post(body), 60)
+    except (OSError, EOFError, TimeoutError, ValueError) as error:
+        raise DataError(
+            url,
+            f"does not answer ({error or type(error).__name__})",
+            "is it running? see xlt serve",
+        ) from None
+    if status == 200:
+        return ""
+    return f"status {status}, {answer[:300].decode('utf-8', 'replace')}"
+
+
+@contextlib.contextmanager
+def serving(bundle: str, provider: str, patience: float = 120.0) -> Iterator[str]:
+    """The address of a service of this bundle, started for the occasion."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [sys.executable, "-m", "xlt_serve.cli", "serve", "--bundle", bundle]
+    command += ["--port", str(port), "--provider", provider]
+    process = subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True
+    )
+    url = f"http://127.0.0.1:{port}"
+    try:
+        begun = time.monotonic()
+        while True:
+            if process.poll() is not None:
+                said = process.stderr.read().decode(errors="replace") if process.stderr else ""
+                raise UsageError(bundle, f"could not be served: {said.strip()[-300:]}")
+            with contextlib.suppress(urllib.error.URLError, OSError):
+                urllib.request.urlopen(f"{url}/readyz", timeout=2).close()
+                break
+            if time.monotonic() - begun > patience:
+                raise DataError(bundle, f"was not ready to serve after {patience:.0f} s")
+            time.sleep(0.1)
+        yield url
+    finally:
+        process.terminate()
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        if process.stderr:
+            process.stderr.close()

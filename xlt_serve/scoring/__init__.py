@@ -1,0 +1,11 @@
+"""Files in, files out, at any size: ``score(Order(...))``.
+
+The road of a row: ``places`` finds the files, ``text`` and ``parquet`` read them in windows,
+``local`` (threads) or ``cluster`` (Ray) answers the windows, ``writers`` turns answers into bytes,
+``journal`` makes sure that each is written exactly once, ``run`` ties them together.
+"""
+
+from xlt_serve.scoring.order import Order
+from xlt_serve.scoring.run import score
+
+__all__ = ["Order", "score"]

@@ -1,0 +1,93 @@
+"""Rows to predictions, slice by slice."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from xlt_serve.errors import XltError
+from xlt_serve.schema import Failure, Prediction
+from xlt_serve.scoring.order import Order
+from xlt_serve.scoring.window import Row, Window, slices
+
+
+class Predictor(Protocol):
+    """What scoring needs of a ``Classifier``."""
+
+    def predict(self, items: Sequence[object], **settings: Any) -> list[Prediction]: ...
+
+
+class Answerer:
+    """May be used from several threads, as its predictor."""
+
+    def __init__(self, predictor: Predictor, order: Order) -> None:
+        self.predictor, self.order = predictor, order
+
+    def slices(self, window: Window) -> list[list[int]]:
+        """Numbers of the rows that can be read, in slices of similar size."""
+        good = [number for number in range(len(window.rows)) if number not in window.bad]
+        sizes = [_size(self.item(window.rows[number])) for number in good]
+        return [[good[i] for i in part] for part in slices(sizes)]
+
+    def answer(self, window: Window, numbers: Sequence[int]) -> list[Prediction]:
+        rows = [window.rows[number] for number in numbers]
+        try:
+            return self._predict(rows)
+        except XltError:
+            raise  # a wrong option or bundle, no row's fault
+        except Exception:
+            # One row must not sink its neighbours. If none of them can be answered, the fault is
+            # not the rows', and a file full of errors would only hide it.
+            alone = [self._alone(row) for row in rows]
+            if len(rows) > 1 and all(one.error and one.error.code == "failed" for one in alone):
+                raise
+            return alone
+
+    def assembled(
+        self, window: Window, parts: Sequence[tuple[Sequence[int], Sequence[Prediction]]]
+    ) -> list[Prediction]:
+        """One prediction for each row, in order, also for those that could not be read."""
+        found = {number: self.failed(*problem) for number, problem in window.bad.items()}
+        for numbers, predictions in parts:
+            found.update(zip(numbers, predictions, strict=True))
+        return [found[number] for number in range(len(window.rows))]
+
+    def failed(self, code: str, message: str) -> Prediction:
+        return Prediction(label=None, mode=self.order.mode, error=Failure(code, message))
+
+    def item(self, row: Row) -> object:
+        first = _text(row.get(self.order.text or ""))
+        return (first, _text(row.get(self.order.pair))) if self.order.pair else first
+
+    def _predict(self, rows: Sequence[Row]) -> list[Prediction]:
+        settings = dict(self.order.settings)
+        if self.order.translation:
+            settings["translations"] = [row.get(self.order.translation) or None for row in rows]
+        return self.predictor.predict([self.item(row) for row in rows], **settings)
+
+    def _alone(self, row: Row) -> Prediction:
+        try:
+            (prediction,) = self._predict([row])
+        except XltError:
+            raise
+        except Exception as error:
+            return self.failed("failed", f"{type(error).__name__}: {error}".split("\n")[0][:300])
+        return prediction
+
+
+def _text(value: Any) -> Any:
+    """Text that was read from bytes which are no UTF-8 goes on as bytes, and gets its own error."""
+    if isinstance(value, str) and not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            return value.encode("utf-8", "surrogatepass")
+    return value
+
+
+def _size(item: object) -> int:
+    if isinstance(item, tuple):
+        return sum(map(_size, item))
+    if isinstance(item, str):
+        return len(item.encode("utf-8", "replace"))
+    return len(item) if isinstance(item, bytes) else 0

@@ -1,0 +1,214 @@
+"""Exactly once: what is in the output is what the journal says, and nothing else.
+
+Bytes go to a data file, are brought to the disk, and only then a line in the journal says that they
+are there and up to where in the input. After a kill, bytes that no line speaks of are cut off, and
+reading goes on at the position of the last line. A line that was cut off itself does not count, nor
+do bytes whose checksum is not the line's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import time
+import zlib
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from xlt_serve.errors import DataError, UsageError
+from xlt_serve.scoring.counts import Counts
+from xlt_serve.scoring.window import BEGIN, Position
+
+EVERY = 1.0
+"""Seconds between two commits: a kill costs that much work more, a commit waits for the disk."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where to go on: number of the unit, of its source, and the position there. ``digest``: of what
+    was read of a pipe up to there."""
+
+    unit: int = 0
+    source: int = 0
+    position: Position = BEGIN
+    digest: str = ""
+
+
+@dataclass(slots=True)
+class Recovered:
+    place: Place = field(default_factory=Place)
+    counts: Counts = field(default_factory=Counts)
+    finished: bool = False
+
+
+class Journal:
+    """The folder of a run that is not finished yet. Use it as a context: it is locked meanwhile."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._log = folder / "journal.jsonl"
+        self._data: IO[bytes] | None = None
+        self._unit = -1
+        self._fresh = 0  # bytes since the last commit
+        self._crc = 0
+        self._counts = Counts()
+        self._at = 0.0
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """A second run on the same output would write between our lines."""
+        import fcntl
+
+        with explained(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            handle = (self.folder / "lock").open("w")
+        with handle:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise UsageError(
+                    self.folder, "is being written by another run", "wait for it, or end it"
+                ) from None
+            try:
+                yield
+            finally:
+                self._close()
+
+    def data(self, unit: int) -> Path:
+        return self.folder / f"unit-{unit:05}.data"
+
+    def recover(self) -> Recovered:
+        """Where the last run stood. What it wrote beyond that is cut off."""
+        out = Recovered()
+        good = 0
+        held: dict[int, int] = {}
+        if self._log.exists():
+            with self._log.open("rb") as log, contextlib.ExitStack() as stack:
+                handles: dict[int, IO[bytes]] = {}
+                for line in log:
+                    entry = _entry(line)
+                    if entry is None:
+                        break
+                    unit = entry["unit"]
+                    if unit not in handles:
+                        if not self.data(unit).exists():
+                            break
+                        handles[unit] = stack.enter_context(self.data(unit).open("rb"))
+                    if _crc(handles[unit], entry["bytes"]) != entry["crc"]:
+                        break
+                    good += len(line)
+                    held[unit] = held.get(unit, 0) + entry["bytes"]
+                    position = Position(entry["offset"], entry["line"])
+                    out.place = Place(unit, entry["source"], position, entry["digest"])
+                    out.counts.add(Counts.of(entry["counts"]))
+                    out.finished = entry["end"]
+            os.truncate(self._log, good)
+        for file in self.folder.glob("unit-*.data"):
+            size = held.get(int(file.stem.split("-")[1]), 0)
+            if size:
+                os.truncate(file, size)
+            else:
+                file.unlink()
+        return out
+
+    def append(self, unit: int, data: bytes, place: Place, counts: Counts) -> None:
+        """Bytes of the output up to ``place``; they count once they are committed."""
+        with explained(self.folder):
+            if unit != self._unit:
+                self._close()
+                self._data = self.data(unit).open("ab")
+                self._unit = unit
+            assert self._data is not None
+            self._data.write(data)
+            self._fresh += len(data)
+            self._crc = zlib.crc32(data, self._crc)
+            self._counts.add(counts)
+            if time.monotonic() - self._at >= EVERY:
+                self.commit(place)
+
+    def commit(self, place: Place, end: bool = False) -> None:
+        """``end``: the unit is complete with this."""
+        assert self._data is not None
+        with explained(self.folder):
+            self._data.flush()
+            os.fsync(self._data.fileno())
+            entry = {
+                "unit": place.unit,
+                "source": place.source,
+                **asdict(place.position),
+                "digest": place.digest,
+                "bytes": self._fresh,
+                "crc": self._crc,
+                "counts": self._counts.to_dict(),
+                "end": end,
+            }
+            with self._log.open("ab") as log:
+                log.write(json.dumps(entry).encode() + b"\n")
+                log.flush()
+                os.fsync(log.fileno())
+        self._fresh, self._crc, self._counts, self._at = 0, 0, Counts(), time.monotonic()
+
+    def _close(self) -> None:
+        if self._data is not None:
+            # What is not committed will be cut off anyway: a disk that is full must not hide
+            # the error that we are closing for.
+            with contextlib.suppress(OSError):
+                self._data.close()
+            self._data = None
+            self._unit = -1
+
+
+@contextlib.contextmanager
+def explained(place: Path) -> Iterator[None]:
+    """What a disk may say while we write to it, in our words."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise DataError(
+                place,
+                f"can't be written to ({error.strerror})",
+                "make room and give the same command again; what was scored is kept",
+            ) from None
+        if isinstance(error, PermissionError | NotADirectoryError | FileNotFoundError):
+            raise UsageError(
+                place, f"can't be written to ({error.strerror})", "choose another place for OUT"
+            ) from None
+        raise
+
+
+def write_whole(file: Path, data: bytes) -> None:
+    """All or nothing under the final name."""
+    half = file.with_name(file.name + ".half")
+    with explained(file):
+        with half.open("wb") as handle:
+            handle.write(data)
+            handle.flush()
+            os.fsync(handle.fileno())
+        half.replace(file)
+
+
+def _entry(line: bytes) -> dict[str, Any] | None:
+    if not line.endswith(b"\n"):
+        return None
+    try:
+        entry = json.loads(line)
+    except ValueError:
+        return None
+    return entry if isinstance(entry, dict) else None
+
+
+def _crc(handle: IO[bytes], size: int) -> int | None:
+    """Of the next ``size`` bytes; None where they are not all there."""
+    crc = 0
+    while size:
+        block = handle.read(min(size, 1 << 20))
+        if not block:
+            return None
+        crc = zlib.crc32(block, crc)
+        size -= len(block)
+    return crc

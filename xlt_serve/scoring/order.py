@@ -1,0 +1,182 @@
+"""What is asked for, and what of it the answer depends on."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, is_dataclass
+from pathlib import Path
+from typing import Any
+
+from xlt_serve.bundle import Bundle
+from xlt_serve.errors import UsageError
+from xlt_serve.pipeline import BUDGET
+from xlt_serve.scoring import codecs, places
+from xlt_serve.scoring.places import OUTPUTS, PIPE, Source
+from xlt_serve.scoring.window import MOST_ROWS
+
+FORMAT = 1
+"""Of what a run leaves behind for the next; another number is never gone on with."""
+ENGINES = ("local", "ray")
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One call of ``xlt score``. ``settings`` are those of ``Classifier.predict``; ``text``, ``pair``
+    and ``translation`` name columns; ``work``: the folder for what is not finished yet, by default
+    beside the output; ``workers``: cores, or Ray actors, 0 for all."""
+
+    source: str
+    out: str
+    bundle: str | None = None
+    text: str | None = None
+    pair: str | None = None
+    translation: str | None = None
+    settings: dict[str, Any] = field(default_factory=dict)
+    in_format: str | None = None
+    out_format: str | None = None
+    prefix: str = "xlt_"
+    window: int = MOST_ROWS
+    budget: int = BUDGET
+    provider: str = "cpu"
+    engine: str = "local"
+    workers: int = 0
+    strict: bool = False
+    overwrite: bool = False
+    work: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.engine not in ENGINES:
+            raise UsageError(f"engine={self.engine!r}", f"must be one of {', '.join(ENGINES)}")
+        if self.engine == "ray" and PIPE in (self.source, self.out):
+            raise UsageError(
+                "-", "a pipe has one end; engine ray reads and writes files", "use engine local"
+            )
+        if self.window < 1:
+            raise UsageError(f"window={self.window}", "must be at least 1 row")
+        if self.workers < 0:
+            raise UsageError(f"workers={self.workers}", "must be 0 (all cores) or more")
+
+    @property
+    def mode(self) -> str:
+        return str(self.settings.get("mode", "plain"))
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """One file of the output, and the files whose rows it has. ``keyed``: columns in the folders'
+    names are written out, since the output no longer has the folders."""
+
+    name: str
+    sources: tuple[Source, ...]
+    format: str
+    codec: str | None
+    keyed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """``folder``: the output is a folder with a file for each of the input's."""
+
+    units: tuple[Unit, ...]
+    folder: bool
+
+
+def layout(order: Order) -> Layout:
+    """Several files go into one where OUT names a file, into a folder of the same names where not."""
+    sources, several = places.find(order.source, order.in_format)
+    _refuse_same(order, sources)
+    told, codec = (None, None) if order.out == PIPE else codecs.told_by(order.out)
+    format = order.out_format or told
+    name_of_folder = order.out.endswith("/") or (told is None and order.out != PIPE and several)
+    if name_of_folder:
+        given = sources[0].format
+        format = format or ("jsonl" if given == "txt" else given)
+        _refuse_unknown(format)
+        units = tuple(
+            Unit(_renamed(source, format), (source,), format, _codec(source, format), False)
+            for source in sources
+        )
+        return Layout(units, True)
+    if format is None and order.out == PIPE:
+        format = "jsonl" if sources[0].format in ("txt", "parquet") else sources[0].format
+    if format is None:
+        raise UsageError(
+            order.out,
+            f"has no known ending ({', '.join(codecs.FORMATS)})",
+            "say what it shall be with --out-format, or end it in / for a folder",
+        )
+    _refuse_unknown(format)
+    if format == "parquet" and order.out == PIPE:
+        raise UsageError("-", "Parquet can't be written to a pipe", "give a file")
+    if format == "parquet" and codec:
+        raise UsageError(order.out, "Parquet is compressed inside", "leave out the second ending")
+    return Layout((Unit("", tuple(sources), format, codec, several),), False)
+
+
+def essence(order: Order, bundle: Bundle, units: Sequence[Unit]) -> dict[str, Any]:
+    """All that the output's bytes depend on, by the name that the user knows it by."""
+    kept = ("text", "pair", "translation", "prefix", "window", "budget", "provider", "engine")
+    settings = {
+        key: asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
+        for key, value in order.settings.items()
+    }
+    return {
+        "format": FORMAT,
+        "xlt-serve": importlib.metadata.version("xlt-serve"),
+        "input": [places.identity(source) for unit in units for source in unit.sources],
+        "bundle": f"{bundle.manifest.name} {bundle.manifest.version}",
+        "output": [[unit.name, unit.format, unit.codec] for unit in units],
+        **{key: getattr(order, key) for key in kept},
+        **settings,
+    }
+
+
+def difference(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """Names of what is not as it was; files of the input by their own names."""
+    out = []
+    for key in sorted(before.keys() | now.keys()):
+        first, second = before.get(key), now.get(key)
+        if first == second:
+            continue
+        if key == "input" and isinstance(first, list) and isinstance(second, list):
+            old = {entry["name"]: entry for entry in first}
+            new = {entry["name"]: entry for entry in second}
+            names = sorted(n for n in old.keys() | new.keys() if old.get(n) != new.get(n))
+            out += [f"input {name}" for name in names[:3]] + ["…"] * (len(names) > 3)
+        elif isinstance(first, list | dict) or isinstance(second, list | dict):
+            out.append(key)
+        else:
+            out.append(f"{key} ({first} before, {second} now)")
+    return out
+
+
+def _refuse_same(order: Order, sources: Sequence[Source]) -> None:
+    """An output among the inputs would be read as one by the next run."""
+    if PIPE in (order.source, order.out) or places.is_remote(order.out):
+        return
+    out = Path(order.out).resolve()
+    if Path(order.source).is_dir() and out.is_relative_to(Path(order.source).resolve()):
+        raise UsageError(order.out, f"lies within the input {order.source}", "choose another place")
+    for source in sources:
+        if not places.is_remote(source.url) and Path(source.url).resolve() == out:
+            raise UsageError(order.out, "is the input itself", "choose another name")
+
+
+def _refuse_unknown(format: str) -> None:
+    if format not in OUTPUTS:
+        raise UsageError(f"format {format}", f"can't be written; known: {', '.join(OUTPUTS)}")
+
+
+def _codec(source: Source, format: str) -> str | None:
+    return None if format == "parquet" else source.codec
+
+
+def _renamed(source: Source, format: str) -> str:
+    """The same name, with the ending of what is in it."""
+    if source.format == format:
+        return source.name
+    ending = {codec: e for e, codec in codecs.ENDINGS.items()}
+    base = source.name.removesuffix(ending.get(source.codec or "", "\0"))
+    base = base.rsplit(".", 1)[0] if "." in base.rsplit("/", 1)[-1] else base
+    return f"{base}.{format}{ending.get(_codec(source, format) or '', '')}"

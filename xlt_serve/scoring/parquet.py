@@ -1,0 +1,153 @@
+"""Parquet: read by rows, staged as Arrow streams, written whole at the end.
+
+A Parquet file has its table of contents at its end, so it can't be gone on with after a kill. What
+is staged while scoring is an Arrow stream for each window, which can.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from xlt_serve.errors import DataError
+from xlt_serve.scoring.packages import arrow, arrow_ipc, arrow_parquet, needed
+from xlt_serve.scoring.places import Source, opened
+from xlt_serve.scoring.window import BEGIN, MOST_BYTES, MOST_ROWS, Position, Window
+
+GROUP_ROWS = 65_536
+GROUP_BYTES = 64 << 20
+PIECE = 512
+"""Rows that are decoded at a time."""
+
+
+def schema(source: Source) -> Any:
+    with opened(source) as stream:
+        return _file(source, stream).schema_arrow
+
+
+def windows(
+    source: Source,
+    start: Position = BEGIN,
+    most_rows: int = MOST_ROWS,
+    most_bytes: int = MOST_BYTES,
+) -> Iterator[Window]:
+    """Tables from row ``start`` on, cut where their rows say, whatever the file's row groups are."""
+    pa = arrow("Parquet")
+    with opened(source) as stream:
+        file = _file(source, stream)
+        total = file.metadata.num_rows
+        held: list[Any] = []
+        rows = size = 0
+        done = start.offset
+        for batch in _batches(source, file, start.offset):
+            while batch.num_rows:
+                take, weight = _room(batch, most_rows - rows, most_bytes - size)
+                held.append(batch.slice(0, take))
+                batch = batch.slice(take)
+                rows, size = rows + take, size + weight
+                if rows >= most_rows or size >= most_bytes:
+                    done += rows
+                    yield _window(pa.Table.from_batches(held), done, total)
+                    held, rows, size = [], 0, 0
+        if held:
+            yield _window(pa.Table.from_batches(held), done + rows, total)
+
+
+def stage(table: Any) -> bytes:
+    """A table as one Arrow stream with its end."""
+    sink = io.BytesIO()
+    with arrow_ipc().new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue()
+
+
+def staged(file: Path) -> Iterator[Any]:
+    """The tables that were staged one after the other."""
+    size = file.stat().st_size
+    with arrow("Parquet").OSFile(str(file)) as stream:
+        while stream.tell() < size:
+            with arrow_ipc().open_stream(stream) as reader:
+                yield reader.read_all()
+
+
+def finish(stage_file: Path, out: Path, schema: Any) -> None:
+    """The Parquet file of what was staged, in row groups of a size that its readers like."""
+    pa, pq = arrow("Parquet"), arrow_parquet()
+    with pq.ParquetWriter(str(out), schema, compression="zstd") as writer:
+        held: list[Any] = []
+        rows = size = 0
+        for table in staged(stage_file):
+            held.append(table)
+            rows, size = rows + table.num_rows, size + table.nbytes
+            if rows >= GROUP_ROWS or size >= GROUP_BYTES:
+                writer.write_table(pa.concat_tables(held), row_group_size=rows)
+                held, rows, size = [], 0, 0
+        if held:
+            writer.write_table(pa.concat_tables(held), row_group_size=rows)
+
+
+def _batches(source: Source, file: Any, skip: int) -> Iterator[Any]:
+    """Record batches after ``skip`` rows; row groups before that are not read."""
+    groups: list[int] = []
+    for number in range(file.metadata.num_row_groups):
+        rows = file.metadata.row_group(number).num_rows
+        if not groups and skip >= rows:
+            skip -= rows
+        else:
+            groups.append(number)
+    if not groups:
+        return
+    try:
+        for batch in file.iter_batches(batch_size=PIECE, row_groups=groups):
+            if skip >= batch.num_rows:
+                skip -= batch.num_rows
+                continue
+            yield batch.slice(skip)
+            skip = 0
+    except (OSError, arrow("Parquet").ArrowException) as error:
+        raise DataError(
+            source.url, f"is damaged ({_line(error)})", "restore it; what was scored is kept"
+        ) from None
+
+
+def _room(batch: Any, rows: int, size: int) -> tuple[int, int]:
+    """How many rows of a batch still fit in, at least one, and what they weigh."""
+    weights = _weights(batch)
+    total = 0
+    for number in range(min(rows, batch.num_rows)):
+        total += weights[number]
+        if total >= size:
+            return number + 1, total
+    return min(rows, batch.num_rows), total
+
+
+def _weights(batch: Any) -> list[int]:
+    """Bytes of the texts of each row; other columns are small beside them."""
+    pa = arrow("Parquet")
+    pc = needed("pyarrow.compute", "Parquet", "score")
+    weights = [8 * batch.num_columns] * batch.num_rows
+    for column in batch.columns:
+        if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+            lengths = pc.fill_null(pc.binary_length(column), 0).to_pylist()
+            weights = [a + b for a, b in zip(weights, lengths, strict=True)]
+    return weights
+
+
+def _window(table: Any, done: int, total: int) -> Window:
+    return Window(
+        table.to_pylist(), Position(done, done), {}, table, "", done / total if total else 1.0
+    )
+
+
+def _file(source: Source, stream: Any) -> Any:
+    pa, pq = arrow("Parquet"), arrow_parquet()
+    try:
+        return pq.ParquetFile(stream)
+    except pa.ArrowException as error:
+        raise DataError(source.url, f"is not Parquet ({_line(error)})") from None
+
+
+def _line(error: BaseException) -> str:
+    return str(error).strip().split("\n")[0][:200]

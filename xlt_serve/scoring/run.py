@@ -1,0 +1,446 @@
+"""From an order to its output: resumed where it stood, refused where something changed."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from xlt_serve import bundle as bundles
+from xlt_serve.bundle import Bundle, digest
+from xlt_serve.errors import DataError, UsageError
+from xlt_serve.pipeline import Classifier
+from xlt_serve.scoring import columns, parquet, places, text
+from xlt_serve.scoring.answer import Answerer, Predictor
+from xlt_serve.scoring.counts import Counts, Progress, count
+from xlt_serve.scoring.journal import Journal, Place, Recovered, explained, write_whole
+from xlt_serve.scoring.kept import Kept, keep, of_rows
+from xlt_serve.scoring.local import Piece, ahead, answered
+from xlt_serve.scoring.order import Layout, Order, Unit, difference, essence, layout
+from xlt_serve.scoring.places import PIPE, Source
+from xlt_serve.scoring.window import BEGIN, Position, Window
+from xlt_serve.scoring.writers import Writer
+from xlt_serve.session import Options, available_cores
+
+RUN = "run.json"
+RECEIPT = ".score.json"
+"""Beside the output: what it was made from and what is in it."""
+
+Open = Callable[[Bundle, Order], Predictor]
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """``said``: the last line of the progress; empty where there was nothing left to do."""
+
+    counts: Counts
+    said: str
+
+
+def score(order: Order, quiet: bool = True, open_predictor: Open | None = None) -> Summary:
+    """Do it, or go on with it. Raises an XltError; what was written before that is kept."""
+    bundle = bundles.load(order.bundle)
+    found = layout(order)
+    order = with_columns(order, bundle, found)
+    opening = open_predictor or opened
+    if order.out == PIPE:
+        return _to_pipe(order, bundle, found, quiet, opening)
+    sources = [source for unit in found.units for source in unit.sources]
+    stamps = [places.stamp(source) for source in sources]
+    wanted = essence(order, bundle, found.units)
+    done = _done_already(order, wanted)
+    if done is not None:
+        return Summary(done, "")
+    journal = Journal(_work(order))
+    with journal.locked():
+        state = _resumed(order, journal, wanted)
+        if state is None:
+            return Summary(_published(order, found, journal), "")
+        progress = Progress(state.counts, quiet=quiet)
+        if order.engine == "ray":
+            from xlt_serve.scoring import cluster
+
+            writers = [_writer(order, bundle, unit) for unit in found.units]
+            cluster.run(order, bundle, found, writers, journal.folder, progress)
+        else:
+            writers = _locally(order, bundle, found, journal, state, progress, opening)
+        for source, stamp in zip(sources, stamps, strict=True):
+            if places.stamp(source) != stamp:
+                raise DataError(
+                    source.url, "changed while it was read", "use --overwrite to score it anew"
+                )
+        said = progress.finish()
+        _finish(order, found, journal, writers, wanted, progress.done)
+        _published(order, found, journal)
+    return Summary(progress.done, said)
+
+
+def opened(bundle: Bundle, order: Order) -> Classifier:
+    return Classifier(bundle, Options(threads=1, provider=order.provider), order.budget)
+
+
+def workers_of(order: Order) -> int:
+    """On a GPU two: one prepares while the other runs."""
+    return order.workers or (available_cores() if order.provider == "cpu" else 2)
+
+
+def with_columns(order: Order, bundle: Bundle, found: Layout) -> Order:
+    """The order with its text columns named, after making sure that the input has them."""
+    pair = bundle.manifest.pair
+    if pair and not order.pair:
+        raise UsageError(
+            bundle.manifest.name,
+            "classifies pairs of texts",
+            "name their columns: --text A --pair B",
+        )
+    if order.pair and not pair:
+        raise UsageError(
+            f"--pair {order.pair}",
+            f"{bundle.manifest.name} classifies single texts",
+            "leave it out",
+        )
+    first = found.units[0].sources[0]
+    names = _names(first)
+    if found.units[0].keyed:
+        names += [key for key in first.keys if key not in names]
+    guessed = names[0] if len(names) == 1 else "text"
+    wanted = {"--text": order.text or guessed, "--pair": order.pair}
+    wanted["--translation"] = order.translation
+    for option, name in wanted.items():
+        if name and names and name not in names:
+            raise UsageError(
+                f"{option} {name}", f"is no column of {first.url}; it has {', '.join(names)}"
+            )
+    clash = sorted({order.prefix + name for name in columns.added(order.mode)} & set(names))
+    if clash:
+        raise UsageError(
+            ", ".join(clash),
+            "is in the input already",
+            "give another --prefix than " + order.prefix,
+        )
+    return replace(order, text=wanted["--text"])
+
+
+def read(source: Source, start: Position, rows: int) -> Iterator[Window]:
+    reader = parquet.windows if source.format == "parquet" else text.windows
+    return reader(source, start, rows)
+
+
+def pieces(order: Order, units: tuple[Unit, ...], place: Place) -> Iterator[Piece]:
+    """All windows from a place on."""
+    for number, unit in enumerate(units):
+        if number < place.unit:
+            continue
+        for index, source in enumerate(unit.sources):
+            here = number == place.unit
+            if here and index < place.source:
+                continue
+            start = place.position if here and index == place.source else BEGIN
+            if source.is_pipe and start != BEGIN:
+                windows = _reread(source, place, order.window)
+            else:
+                windows = read(source, start, order.window)
+            for window in windows:
+                yield Piece(number, index, window, [])
+
+
+def refuse_bad(order: Order, piece: Piece) -> None:
+    """``--strict``: the first row without an answer is the end."""
+    if not order.strict:
+        return
+    for row, prediction in enumerate(piece.predictions):
+        if prediction.error:
+            last = piece.window.end.line
+            raise DataError(
+                f"row {row + 1} of the {len(piece.predictions)} that end at line {last}",
+                f"{prediction.error.code}: {prediction.error.message}",
+                "mend it, or leave out --strict",
+            )
+
+
+def _names(source: Source) -> list[str]:
+    """The columns of a file; of JSON lines those in its first rows; of a pipe nobody knows yet."""
+    if source.is_pipe:
+        return [text.TEXT] if source.format == "txt" else []
+    if source.format == "parquet":
+        return list(parquet.schema(source).names)
+    if source.format == "jsonl":
+        first = next(text.windows(source), None)
+        return list(dict.fromkeys(key for row in first.rows for key in row)) if first else []
+    return text.columns(source)
+
+
+def _reread(source: Source, place: Place, rows: int) -> Iterator[Window]:
+    """A pipe is read from its beginning again, and must give what it gave."""
+    windows = read(source, BEGIN, rows)
+    for window in windows:
+        if window.end.offset == place.position.offset and window.digest == place.digest:
+            yield from windows
+            return
+        if window.end.offset >= place.position.offset:
+            break
+    raise UsageError(
+        "-", "does not give the same rows again", "give the same input, or --overwrite"
+    )
+
+
+def _writer(order: Order, bundle: Bundle, unit: Unit, kept: Kept | None = None) -> Writer:
+    manifest = bundle.manifest
+    return Writer(
+        unit.format,
+        unit.codec,
+        kept or keep(unit.sources, unit.format, unit.keyed),
+        columns.added(order.mode),
+        order.prefix,
+        manifest.labels,
+        {"xlt_serve": json.dumps({"bundle": manifest.name, "version": manifest.version})},
+    )
+
+
+def _locally(
+    order: Order,
+    bundle: Bundle,
+    found: Layout,
+    journal: Journal,
+    state: Recovered,
+    progress: Progress,
+    opening: Open,
+) -> list[Writer]:
+    """Every unit's data file filled and committed."""
+    units = found.units
+    writers: dict[int, Writer] = {}
+    finished = state.finished
+    place = Place(state.place.unit + 1) if finished else state.place
+    stream = _Answered(order, bundle, units, place, opening)
+    progress.start()
+    with contextlib.closing(stream):
+        for number in range(place.unit, len(units)):
+            here = place if number == place.unit else Place(number)
+            for piece in stream.of(number):
+                if number not in writers:
+                    writers[number] = _writer_for(order, bundle, units[number], piece.window)
+                refuse_bad(order, piece)
+                writer = writers[number]
+                keys = units[number].sources[piece.source].keys if units[number].keyed else {}
+                data = writer.window(piece.window, piece.predictions, keys)
+                if here.position == BEGIN and here.source == 0 and here.digest == "":
+                    data = writer.header() + data
+                new = count(piece.predictions)
+                here = Place(number, piece.source, piece.window.end, piece.window.digest)
+                journal.append(number, data, here, new)
+                progress.update(new, _share(units, number, piece))
+            if number not in writers:
+                writers[number] = _writer_for(order, bundle, units[number], None)
+                empty = here.position == BEGIN and here.source == 0
+                journal.append(number, writers[number].header() if empty else b"", here, Counts())
+            journal.commit(here, end=True)
+    return [
+        writers.get(n) or _writer_for(order, bundle, unit, None) for n, unit in enumerate(units)
+    ]
+
+
+class _Answered:
+    """The answered windows, unit by unit, made ahead by threads of their own."""
+
+    def __init__(
+        self, order: Order, bundle: Bundle, units: tuple[Unit, ...], place: Place, opening: Open
+    ) -> None:
+        answerer = Answerer(opening(bundle, order), order)
+        reading = ahead(pieces(order, units, place))
+        answering = answered(reading, answerer, workers_of(order), order.window)
+        self._pieces = ahead(answering)
+        self._held: Piece | None = None
+
+    def of(self, unit: int) -> Iterator[Piece]:
+        while True:
+            piece, self._held = self._held or next(self._pieces, None), None
+            if piece is None:
+                return
+            if piece.unit != unit:
+                self._held = piece
+                return
+            yield piece
+
+    def close(self) -> None:
+        self._pieces.close()  # type: ignore[attr-defined]
+
+
+def _writer_for(order: Order, bundle: Bundle, unit: Unit, first: Window | None) -> Writer:
+    """Of a pipe the first rows say what its columns are; files are asked themselves."""
+    source = unit.sources[0]
+    if not source.is_pipe or (source.format == "jsonl" and unit.format == "jsonl"):
+        return _writer(order, bundle, unit)
+    rows = first.rows if first else []
+    if source.format == "jsonl":
+        return _writer(order, bundle, unit, of_rows(rows))
+    return _writer(order, bundle, unit, Kept(tuple(rows[0]) if rows else (), {}))
+
+
+def _share(units: tuple[Unit, ...], unit: int, piece: Piece) -> float:
+    files = sum(len(u.sources) for u in units)
+    before = sum(len(u.sources) for u in units[:unit]) + piece.source
+    return (before + piece.window.progress) / files
+
+
+def _to_pipe(order: Order, bundle: Bundle, found: Layout, quiet: bool, opening: Open) -> Summary:
+    """Nothing to resume and nothing to hide: each window as soon as it is answered."""
+    unit = found.units[0]
+    progress = Progress(Counts(), quiet=quiet or sys.stdout.isatty())
+    stream = _Answered(order, bundle, found.units, Place(), opening)
+    progress.start()
+    writer: Writer | None = None
+    out = sys.stdout.buffer
+    with contextlib.closing(stream):
+        for piece in stream.of(0):
+            if writer is None:
+                writer = _writer_for(order, bundle, unit, piece.window)
+                out.write(writer.header())
+            refuse_bad(order, piece)
+            keys = unit.sources[piece.source].keys if unit.keyed else {}
+            out.write(writer.window(piece.window, piece.predictions, keys))
+            out.flush()
+            progress.update(count(piece.predictions), piece.window.progress)
+    if writer is None:
+        out.write(_writer_for(order, bundle, unit, None).header())
+        out.flush()
+    return Summary(progress.done, progress.finish())
+
+
+def _work(order: Order) -> Path:
+    """Beside the output, so that the last step is a rename; for object stores in the user's cache."""
+    name = order.out.rstrip("/")
+    if order.work or places.is_remote(order.out):
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        folder = Path(order.work) if order.work else cache / "xlt-serve" / "score"
+        return folder / hashlib.sha256(name.encode()).hexdigest()[:16]
+    return Path(name + ".partial")
+
+
+def _done_already(order: Order, wanted: dict[str, Any]) -> Counts | None:
+    """Counts of a finished output that this very order made; another output in its place is
+    refused."""
+    name = order.out.rstrip("/")
+    if not places.exists(name):
+        return None
+    raw = places.read_small(name + RECEIPT)
+    if raw is not None and order.source != PIPE:
+        with contextlib.suppress(ValueError, KeyError):
+            receipt = json.loads(raw)
+            if receipt["order"] == _jsoned(wanted) and receipt["output"] == _identity(name):
+                return Counts.of(receipt["counts"])
+    if order.overwrite or (_work(order) / "receipt.json").exists():
+        return None
+    raise UsageError(order.out, "is there already", "remove it, or give --overwrite")
+
+
+def _identity(name: str) -> Any:
+    """Of an output; object stores are believed."""
+    if places.is_remote(name):
+        return None
+    path = Path(name)
+    if path.is_dir():
+        files = sorted(file for file in path.rglob("*") if file.is_file())
+        return {file.relative_to(path).as_posix(): digest(file) for file in files}
+    return digest(path)
+
+
+def _resumed(order: Order, journal: Journal, wanted: dict[str, Any]) -> Recovered | None:
+    """Where to go on; None: all is done but for the last renames."""
+    file = journal.folder / RUN
+    if file.exists():
+        before = json.loads(file.read_text(encoding="utf-8"))
+        changed = difference(before, _jsoned(wanted))
+        if not changed:
+            return None if (journal.folder / "receipt.json").exists() else journal.recover()
+        if not order.overwrite:
+            raise UsageError(
+                order.out,
+                f"was begun with something else: {'; '.join(changed)}",
+                "give what it was begun with, or --overwrite to begin anew",
+            )
+    for old in journal.folder.iterdir():
+        if old.name != "lock":
+            shutil.rmtree(old) if old.is_dir() else old.unlink()
+    write_whole(file, json.dumps(_jsoned(wanted), indent=1).encode())
+    return Recovered()
+
+
+def _finish(
+    order: Order,
+    found: Layout,
+    journal: Journal,
+    writers: list[Writer],
+    wanted: dict[str, Any],
+    counts: Counts,
+) -> None:
+    """The whole output under ``final`` in the work folder, and its receipt."""
+    final = journal.folder / "final"
+    with explained(journal.folder):
+        for number, (unit, writer) in enumerate(zip(found.units, writers, strict=True)):
+            target = final / unit.name if found.folder else final
+            target.parent.mkdir(parents=True, exist_ok=True)
+            data = journal.data(number)
+            if unit.format == "parquet":
+                parquet.finish(data, target, writer.schema())
+                _sync(target)
+            else:
+                _linked(data, target)
+    output = None if places.is_remote(order.out) else _identity(str(final))
+    receipt = {"order": _jsoned(wanted), "output": output, "counts": counts.to_dict()}
+    write_whole(
+        journal.folder / "receipt.json", json.dumps(receipt, indent=1, ensure_ascii=False).encode()
+    )
+
+
+def _published(order: Order, found: Layout, journal: Journal) -> Counts:
+    """Renames (or uploads) only; may be done again if it was killed on the way."""
+    final, receipt = journal.folder / "final", journal.folder / "receipt.json"
+    counts = Counts.of(json.loads(receipt.read_text(encoding="utf-8"))["counts"])
+    name = order.out.rstrip("/")
+    if places.is_remote(name):
+        for unit in found.units:
+            file = final / unit.name if found.folder else final
+            places.upload(file, f"{name}/{unit.name}" if found.folder else name)
+        places.upload(receipt, name + RECEIPT)
+    else:
+        out = Path(name)
+        with explained(out):
+            if final.exists():
+                if out.is_dir():  # a folder can't be replaced by a rename
+                    shutil.rmtree(out)
+                final.replace(out)
+                _sync(out.parent)
+            if receipt.exists():
+                receipt.replace(out.with_name(out.name + RECEIPT))
+    shutil.rmtree(journal.folder)
+    return counts
+
+
+def _linked(data: Path, target: Path) -> None:
+    """A second name for the same bytes: killed now, the next run still finds the first."""
+    target.unlink(missing_ok=True)
+    try:
+        os.link(data, target)
+    except OSError:  # a file system without links
+        shutil.copyfile(data, target)
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _jsoned(value: dict[str, Any]) -> dict[str, Any]:
+    """As it is after being written and read again."""
+    out: dict[str, Any] = json.loads(json.dumps(value))
+    return out
