@@ -82,6 +82,11 @@ def shipped() -> list[str]:
     return sorted(folder.parent.name for folder in MODELS.glob(f"*/{MANIFEST}"))
 
 
+def shipped_with(graph: str) -> list[str]:
+    """Names of the shipped bundles that have a graph."""
+    return [name for name in shipped() if graph in read_manifest(MODELS / name / MANIFEST).graphs]
+
+
 def find(name_or_path: str | Path | None = None) -> Path:
     """The folder of a shipped name, else of a path; never a download."""
     if name_or_path is None:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from xlt_serve import bundle as bundles
+from xlt_serve.commands import translator
 from xlt_serve.errors import DataError, DependencyError, UsageError, XltError
 from xlt_serve.schema import LONG_CHOICES, Settings, Smoothing
 
@@ -137,24 +138,28 @@ def _predict(options: argparse.Namespace) -> None:
 
     from xlt_serve import synonyms
     from xlt_serve.pipeline import load
+    from xlt_serve.steps import drive
 
     smoothing = Smoothing(**{f.name: getattr(options, f.name) for f in fields(Smoothing)})
     settings = {
-        "mode": "smoothed" if options.smooth else "plain",
+        "mode": options.mode,
         "long": options.long,
         "language": options.language,
         "max_length": options.max_length,
         "abstain_below": options.abstain_below,
         "top_k": options.top_k,
         "smoothing": smoothing,
+        "require_translation": options.require_translation,
     }
     Settings(**settings)  # a wrong option fails before a model is loaded
     classifier = load(
         options.bundle,
         threads=options.threads,
         provider=options.provider,
+        translators=options.translators,
         synonyms=synonyms.files(options.tables),
     )
+    classifier.refuse_unfit(Settings(**settings))
     pair = classifier.bundle.manifest.pair
     bad: list[int] = []
     items: Iterator[object] = (_item(line, pair) for line in _lines(options.file, bad))
@@ -162,8 +167,10 @@ def _predict(options: argparse.Namespace) -> None:
     with tqdm(
         unit=" texts", delay=2, disable=not sys.stderr.isatty() or sys.stdout.isatty()
     ) as progress:
-        while chunk := list(itertools.islice(items, CHUNK)):
-            for prediction in classifier.predict(chunk, **settings):
+        chunks = iter(lambda: list(itertools.islice(items, CHUNK)), [])
+        # Where translations are needed, those of the next chunk are made while this one runs.
+        for chunk, its in classifier.renderer.ahead(chunks, Settings(**settings)):
+            for prediction in drive(classifier.steps(chunk, its), classifier.runners.run):
                 named = {"bundle": prediction.bundle, "version": prediction.version}
                 print(json.dumps(prediction.to_dict() | named, ensure_ascii=False))
             sys.stdout.flush()
@@ -430,7 +437,14 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--threads", type=int, default=0, help="default: all cores")
     sub.add_argument("--provider", choices=PROVIDERS, default="cpu", help="default: cpu")
     group = sub.add_argument_group("smoothed prediction")
-    group.add_argument("--smooth", action="store_true", help="vote under noise, with a certificate")
+    group.add_argument(
+        "--smooth",
+        dest="mode",
+        action="store_const",
+        const="smoothed",
+        default="plain",
+        help="vote under noise, with a certificate",
+    )
     group.add_argument("--samples", type=int, default=100, help="most draws (default: 100)")
     group.add_argument("--alpha", type=float, default=0.001, help="error level (default: 0.001)")
     group.add_argument("--radius", type=float, default=None, help="to certify (default: none)")
@@ -450,6 +464,18 @@ def _parser() -> argparse.ArgumentParser:
         help="how synonyms are drawn (default: as trained, else groups)",
     )
     _synonyms(group, "tables of synonyms, before the bundle's own", "tables")
+    group = sub.add_argument_group("prediction with translations")
+    for name, about in (
+        ("paired", "a text and its translation together"),
+        ("translate", "the translation alone"),
+    ):
+        group.add_argument(f"--{name}", dest="mode", action="store_const", const=name, help=about)
+    group.add_argument(
+        "--translators", type=Path, default=None, metavar="FILE", help="a TOML file of engines"
+    )
+    group.add_argument(
+        "--require-translation", action="store_true", help="an error instead of the plain answer"
+    )
 
     sub = command("inspect", _inspect, "verify a bundle and say what is in it")
     sub.add_argument("bundle", nargs="?", default=None, metavar="BUNDLE", help="default: topics")
@@ -500,6 +526,7 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--sentences", type=int, default=2000)
     sub.add_argument("--seed", type=int, default=0)
 
+    translator.add(commands)
     command("methods", _methods, "list the training methods")
     return parser
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, TypeAlias
 
@@ -12,8 +13,8 @@ Long: TypeAlias = Literal["truncate", "windows", "error"]
 LONG_CHOICES: tuple[Long, ...] = ("truncate", "windows", "error")
 
 
-Mode: TypeAlias = Literal["plain", "smoothed"]
-MODES: tuple[Mode, ...] = ("plain", "smoothed")
+Mode: TypeAlias = Literal["plain", "translate", "paired", "smoothed"]
+MODES: tuple[Mode, ...] = ("plain", "translate", "paired", "smoothed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +40,34 @@ class Smoothing:
 
 
 @dataclass(frozen=True, slots=True)
+class Rendering:
+    """An item in the source language; ``translator`` is an engine's name, ``client``, or ``same`` for
+    an item that is in that language already. ``quality`` is the engine's own hint, if it gives one."""
+
+    item: Item
+    translator: str
+    quality: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Unrendered:
+    """Why an item has no translation."""
+
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """How items are to be predicted; the same for all items of a request.
 
     ``long`` says what happens to texts over the model's length (or ``max_length``, if less). With
     ``abstain_below``, by default the bundle's own if it has one, a prediction less sure than that
     has no label; 0 answers always. ``top_k`` keeps that many probabilities, the largest.
+
+    For the modes paired and translate, ``translations`` has for each item its translation into the
+    source language (a text, or two for a pair), or None to have it translated; where that fails the
+    item is predicted as it is, or, with ``require_translation``, has an error.
     """
 
     mode: str = "plain"
@@ -54,6 +77,8 @@ class Settings:
     abstain_below: float | None = None
     top_k: int | None = None
     smoothing: Smoothing = Smoothing()
+    translations: Sequence[object] | None = None
+    require_translation: bool = False
 
     def __post_init__(self) -> None:
         """Refuse the first option that is out of its range."""
@@ -61,8 +86,14 @@ class Settings:
             raise UsageError(f"mode={self.mode!r}", f"must be one of {', '.join(MODES)}")
         if self.long not in LONG_CHOICES:
             raise UsageError(f"long={self.long!r}", f"must be one of {', '.join(LONG_CHOICES)}")
-        if self.mode == "smoothed" and self.long == "windows":
-            raise UsageError("long=windows", "has no smoothed form", "use truncate or error")
+        if self.mode != "plain" and self.long == "windows":
+            raise UsageError("long=windows", f"has no {self.mode} form", "use truncate or error")
+        if self.mode not in ("paired", "translate"):
+            for name in ("translations", "require_translation"):
+                if getattr(self, name):
+                    raise UsageError(name, f"mode={self.mode} uses no translations", "leave it out")
+        if isinstance(self.translations, str):
+            raise UsageError("translations", "must be a list, one for each item")
         if self.max_length is not None and self.max_length < 8:
             raise UsageError(f"max_length={self.max_length}", "must be at least 8 tokens")
         if self.abstain_below is not None and not 0 <= self.abstain_below <= 1:
@@ -103,6 +134,28 @@ class Votes:
 
 
 @dataclass(frozen=True, slots=True)
+class Pairing:
+    """What a prediction with a translation rests on. ``ratio`` is λ, how much of the translation was
+    mixed into the text; ``reason`` says why there was no translation to predict with."""
+
+    mixed: bool | None
+    ratio: float | None = None
+    translation: Item | None = None
+    translator: str | None = None
+    quality: float | None = None
+    reason: Unrendered | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        out = asdict(self)
+        if self.mixed is None:  # translate-test mixes nothing
+            del out["mixed"], out["ratio"]
+        for name in ("ratio", "quality"):
+            if out.get(name) is not None:
+                out[name] = round(out[name], 6)
+        return out
+
+
+@dataclass(frozen=True, slots=True)
 class Failure:
     """Why one item has no answer."""
 
@@ -129,6 +182,7 @@ class Prediction:
     abstained: Literal["votes", "confidence"] | None = None
     error: Failure | None = None
     smoothed: Votes | None = None
+    pairing: Pairing | None = None
     bundle: str = ""
     version: str = ""
 
@@ -137,6 +191,7 @@ class Prediction:
         smoothed = {} if self.smoothed is None else asdict(self.smoothed)
         if certificate := smoothed.get("certificate"):
             smoothed["certificate"] = {k: v for k, v in certificate.items() if v is not None}
+        pairing = {} if self.pairing is None else self.pairing.to_dict()
         return {
             "label": self.label,
             "probabilities": {name: round(p, 6) for name, p in self.probabilities.items()},
@@ -150,4 +205,5 @@ class Prediction:
             if self.error is None
             else {"code": self.error.code, "message": self.error.message},
             **smoothed,
+            **pairing,
         }
