@@ -70,7 +70,11 @@ def overlap(word: str, choices: Sequence[str], table: Table, draws: Draws) -> fl
 
 class RewrittenText:
     """The draws of a text, on the plain graph. A draw that has been run is not run again: short texts
-    have few different ones."""
+    have few different ones.
+
+    What is certified is certified of this table: a request that has its language detected trusts that
+    no substitution makes the text look like another language. One that names it need not.
+    """
 
     graph = "plain"
 

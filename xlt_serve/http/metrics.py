@@ -52,6 +52,12 @@ class Metrics:
             "Texts by what became of them: translated, cached, failed, timeout, …",
             ["engine", "language", "outcome"],
         )
+        self.translating = p.Histogram(
+            "xlt_translation_seconds", "Of an engine's call", ["engine"], buckets=SECONDS
+        )
+        self.unmixed = p.Counter(
+            "xlt_untranslated", "Items answered without their translation", ["bundle", "reason"]
+        )
         self.waiting = p.Gauge(
             "xlt_waiting_tokens", "Tokens that wait", multiprocess_mode="livesum"
         )
@@ -72,6 +78,8 @@ class Metrics:
     def translated(self, event: Event) -> None:
         language = _language(event.source)
         self.translations.labels(event.engine, language, event.kind).inc(event.texts)
+        if event.seconds:
+            self.translating.labels(event.engine).observe(event.seconds)
 
     def answered(self, bundle: str, predictions: list[Prediction]) -> None:
         for prediction in predictions:
@@ -81,6 +89,8 @@ class Metrics:
             elif prediction.label is None:
                 outcome = f"abstained_{prediction.abstained}"
             self.predictions.labels(bundle, prediction.mode, outcome).inc()
+            if prediction.pairing is not None and prediction.pairing.reason is not None:
+                self.unmixed.labels(bundle, prediction.pairing.reason.code).inc()
             if prediction.truncated:
                 self.truncated.labels(bundle).inc()
             if prediction.error is None:
