@@ -217,7 +217,7 @@ def evaluated(
     if mixup is not None:
         gate: Any = network.slots["mixup"]
         out |= {"ratios": ratios, "entropies": entropies}
-        out["gate"] = {"weight": float(gate.weight), "bias": float(gate.bias)}
+        out["gate"] = {"weight": gate.weight.item(), "bias": gate.bias.item()}
     return out
 
 
