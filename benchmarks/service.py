@@ -74,6 +74,7 @@ def main() -> None:
         "--parts", nargs="*", default=["peers", "lone", "start", "memory"], help="what to measure"
     )
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # servers are ended on every way out
     results: dict[str, Any] = json.loads(options.out.read_text()) if options.out.is_file() else {}
     texts = mixed(options.data)
     results["setting"] = setting(texts, options.data)

@@ -183,6 +183,13 @@ class Scheduler:
         with self._changed:
             return self._waiting_seconds()
 
+    def refuse_if_full(self) -> None:
+        """``Busy`` where nobody would be let in: worth knowing before a body is read."""
+        with self._changed:
+            ahead = self._waiting_seconds()
+        if ahead > self.limits.wait:
+            raise Busy(ahead, ahead - self.limits.wait / 2)
+
     def admit(self, size: int, timeout: float | None = None, generators: int = 1) -> Ticket:
         """A ticket for a request of ``size`` bytes of text in so many generators, or ``Busy``.
 

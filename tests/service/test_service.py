@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -17,6 +18,7 @@ from xlt_serve import load, wire
 from xlt_serve.errors import UsageError
 from xlt_serve.http import settings
 from xlt_serve.http.settings import Environment
+from xlt_serve.http.shared import Shared, Wanted
 from xlt_serve.scheduler import Limits
 
 GERMAN = "Die Mannschaft gewann das Finale nach Elfmeterschießen."
@@ -391,3 +393,22 @@ def test_messages_are_json_whatever_they_quote(service: Local) -> None:
     answer = service.post("/classify", content=content)
     assert answer.status_code == 422
     json.dumps(answer.json()).encode()
+
+
+def test_workers_agree_through_a_folder_that_goes_with_the_last(tmp_path: Path) -> None:
+    folder = tmp_path / "state"
+    first = Shared(folder, {"a": "x"})
+    first.report(0)
+    assert first.wanted() == Wanted(0, {"a": "x"}, {})
+    assert list(first.workers()) == [os.getpid()]
+    (folder / "worker-999999999.json").write_text("{}")  # killed: nobody has this id
+    assert list(first.workers()) == [os.getpid()]
+    first.leave()
+    assert not folder.exists()
+    second = Shared(folder, {"a": "x", "b": "y"})
+    with second.turn():
+        assert second.want("b", "z") == 1
+        with pytest.raises(BlockingIOError), Shared(folder, {}).turn():
+            pass
+    second.leave()
+    assert Shared(folder, {}).wanted() == Wanted(1, {"a": "x", "b": "z"}, {"b": 1})

@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import random
 import signal
 import socket
-import statistics
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -21,6 +19,7 @@ import schemathesis
 from hypothesis import HealthCheck, given, settings
 from schemathesis import GenerationMode
 
+from benchmarks.load import Target, arrivals, closed
 from tests.service.conftest import Local, Start, copied, valid
 from tests.service.processes import Running, serving, until_ready
 
@@ -237,60 +236,21 @@ def test_a_service_that_is_told_to_stop_finishes_what_it_accepted(tmp_path: Path
 
 
 @pytest.mark.slow
-def test_five_times_the_capacity_for_a_minute(start: Start, tmp_path: Path) -> None:
+def test_five_times_the_capacity_for_a_minute(tmp_path: Path) -> None:
     """Every answer is 200 or 429, and those accepted don't take longer than three times as long as
     they do alone."""
     with serving(tmp_path, XLT_MAX_WAIT="0.005") as running:
-        unloaded = asyncio.run(_closed(running, clients=1, seconds=5))
-        capacity = len(asyncio.run(_closed(running, clients=8, seconds=5))) / 5
-        alone = _p99([seconds for status, seconds in unloaded if status == 200])
-        statuses, accepted = asyncio.run(_open(running, rate=5 * capacity, seconds=60))
-        assert set(statuses) <= {200, 429}, statuses
-        assert statuses[200] > 100
-        assert _p99(accepted) <= 3 * alone, (alone, _p99(accepted), capacity, statuses)
-
-
-def _p99(seconds: list[float]) -> float:
-    return statistics.quantiles(seconds, n=100)[98]
-
-
-async def _closed(running: Running, clients: int, seconds: float) -> list[tuple[int, float]]:
-    end, found = time.monotonic() + seconds, list[tuple[int, float]]()
-
-    async def client() -> None:
-        generator = random.Random(0)
-        async with httpx.AsyncClient(timeout=30, verify=False) as line:
-            while time.monotonic() < end:
-                begun = time.monotonic()
-                body = {"texts": [generator.choice(TEXTS)]}
-                got = await line.post(f"{running.url}/classify", json=body)
-                found.append((got.status_code, time.monotonic() - begun))
-
-    await asyncio.gather(*(client() for _ in range(clients)))
-    return found
-
-
-async def _open(running: Running, rate: float, seconds: float) -> tuple[Counter[int], list[float]]:
-    generator, statuses, accepted = random.Random(1), Counter[int](), list[float]()
-    limits = httpx.Limits(max_connections=200, max_keepalive_connections=200)
-    async with httpx.AsyncClient(timeout=60, limits=limits) as line:
-
-        async def one() -> None:
-            begun = time.monotonic()
-            got = await line.post(
-                f"{running.url}/classify", json={"texts": [generator.choice(TEXTS)]}
-            )
-            statuses[got.status_code] += 1
-            if got.status_code == 200:
-                accepted.append(time.monotonic() - begun)
-
-        begun, due, tasks = time.monotonic(), 0.0, list[asyncio.Task[None]]()
-        while due < seconds:
-            due += generator.expovariate(rate)
-            await asyncio.sleep(max(0.0, begun + due - time.monotonic()))
-            tasks.append(asyncio.create_task(one()))
-        await asyncio.gather(*tasks)
-    return statuses, accepted
+        port = int(running.url.rsplit(":", 1)[1])
+        target = Target(port, "/classify", [{"texts": [text]} for text in TEXTS])
+        alone = asyncio.run(closed(target, clients=1, seconds=6)).summary()
+        capacity = asyncio.run(closed(target, clients=8, seconds=6)).summary()["per_second"]
+        flood = asyncio.run(arrivals(target, rate=5 * capacity, seconds=60))
+        assert set(flood.statuses) <= {200, 429, 0}, flood.statuses
+        assert flood.statuses[0] == 0
+        assert flood.statuses[200] > 100
+        assert flood.statuses[429] > 100
+        found = flood.summary()
+        assert found["p99"] <= 3 * alone["p99"], (alone, capacity, found)
 
 
 @pytest.fixture(scope="module")

@@ -159,6 +159,7 @@ async def _disconnected(request: Request) -> None:
 
 async def classify(request: Request) -> Response:
     service = service_of(request)
+    service.scheduler.refuse_if_full()
     asked = wire.parse(wire.ClassifyRequest, await body_of(request))
     options = wire.settings_of(asked)
     items = answering.items_of(asked, service.environment.max_items)
@@ -169,6 +170,7 @@ async def classify(request: Request) -> Response:
 
 async def zero_shot(request: Request) -> Response:
     service = service_of(request)
+    service.scheduler.refuse_if_full()
     asked = wire.parse(wire.ZeroShotRequest, await body_of(request))
     texts = answering.listed(asked.texts, service.environment.max_items)
     loaded = _entailment(service.registry, asked.bundle)

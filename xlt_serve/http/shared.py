@@ -72,7 +72,13 @@ class Shared:
         self._write(self._mine, {"generation": generation, "error": error})
 
     def leave(self) -> None:
+        """The last one to go takes the folder along, unless a swap is noted there: a worker that is
+        started anew must find it."""
         self._mine.unlink(missing_ok=True)
+        if not self._file.exists() and not self.workers():
+            (self.folder / "lock").unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # not ours alone after all
+                self.folder.rmdir()
 
     def workers(self) -> dict[int, dict[str, Any]]:
         """What each living worker has, by process id."""
