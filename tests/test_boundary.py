@@ -27,5 +27,13 @@ def test_a_fresh_process_that_serves_has_no_training_stack(module: str) -> None:
 def test_the_public_names_are_these() -> None:
     import xlt_serve
 
-    assert sorted(xlt_serve.__all__) == ["Classifier", "Failure", "Prediction", "XltError", "load"]
+    assert sorted(xlt_serve.__all__) == [
+        "AsyncClient",
+        "Classifier",
+        "Client",
+        "Failure",
+        "Prediction",
+        "XltError",
+        "load",
+    ]
     assert all(hasattr(xlt_serve, name) for name in xlt_serve.__all__)

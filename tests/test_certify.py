@@ -471,6 +471,44 @@ def test_wrong_labels_are_rare_over_all_stopping_times(
         assert ((labels >= 0) & (labels != right)).sum() <= MOST_MISSES[alpha]
 
 
+def adversarial_votes(classes: int, trials: int, draws: int, seed: int) -> Ints:
+    """Votes of an adversary who sees all of them, and before each sets the probabilities as he likes,
+    so long as no class has more than class 0: where another leads he makes it a tie of the two, where
+    class 0 leads he takes votes from it by spreading them evenly."""
+    rng = np.random.default_rng(seed)
+    counts = np.zeros((trials, classes), dtype=np.int64)
+    out = np.zeros((trials, draws), dtype=np.int64)
+    rows = np.arange(trials)
+    for step in range(draws):
+        rival = counts[:, 1:].argmax(axis=1) + 1
+        behind = counts[rows, rival] <= counts[:, 0]
+        votes = np.where(rng.random(trials) < 0.5, 0, rival)
+        votes = np.where(behind, rng.integers(0, classes, trials), votes)
+        out[:, step] = votes
+        counts[rows, votes] += 1
+    return out
+
+
+@pytest.mark.parametrize("classes", [2, 3, 7])
+def test_no_adversary_has_a_wrong_label_decided(classes: int) -> None:
+    streams = adversarial_votes(classes, TRIALS, 150, seed=13)
+    for alpha, (labels, _) in race_twin([1 / classes] * classes, 150, ALPHAS, streams).items():
+        assert (labels > 0).sum() <= MOST_MISSES[alpha]
+
+
+def test_no_adversary_lifts_the_bound_above_the_largest_probability() -> None:
+    """He gives the label its full p while that helps him, and less once he is behind."""
+    for p, alpha in itertools.product((0.5, 0.8), ALPHAS):
+        rng = np.random.default_rng(14)
+        table = fewest_successes(p, 150, alpha)
+        successes, missed = np.zeros(TRIALS, dtype=int), np.zeros(TRIALS, dtype=bool)
+        for step in range(150):
+            now = np.where(successes < p * step - 3, 0.3 * p, p)
+            successes += rng.random(TRIALS) < now
+            missed |= successes >= table[step + 1]
+        assert missed.sum() <= MOST_MISSES[alpha]
+
+
 def test_easy_texts_need_few_draws_and_hard_ones_are_decided() -> None:
     for classes, top, most in [(2, 0.99, 12), (7, 0.97, 12), (18, 0.97, 12), (7, 0.9, 20)]:
         streams = draw_votes(spread(top, classes), 1_000, 200, seed=6)

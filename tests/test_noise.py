@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from xlt_serve.errors import UsageError
-from xlt_serve.noise import Noise, draw, stream_key
+from xlt_serve.noise import Noise, Source, draw, stream_key
 
 GAUSSIAN, UNIFORM = Noise("gaussian", 0.3), Noise("uniform", 0.3)
 
@@ -49,6 +49,37 @@ def test_neighbouring_draws_do_not_overlap() -> None:
     long = draw(3, 0, (100_000,), UNIFORM)
     following = draw(3, 1, (16,), UNIFORM)
     assert not np.isin(following, long).all()
+
+
+@pytest.mark.parametrize("key", [0, 7, 2**64 + 5, 2**128 - 1])
+def test_a_source_addresses_what_a_new_generator_would_give(key: int) -> None:
+    source = Source()
+    for number in (3, 0, 10**6, 3):  # in any order, nothing is left over from the draw before
+        expected = np.random.Philox(key=key, counter=number << 192).random_raw(9)
+        np.testing.assert_array_equal(source.bits(key, number, 9).view(np.uint64), expected)
+
+
+def test_gaussian_values_are_normal_and_pairs_of_them_independent() -> None:
+    """Box-Muller makes two values of the same radius: they must not show it."""
+    stats = pytest.importorskip("scipy.stats")
+    values = draw(11, 0, (2, 100_000), Noise("gaussian", 1.0))
+    for row in values:
+        assert stats.kstest(row, "norm").pvalue > 1e-4
+    for power in (1, 2, 3):
+        assert abs(np.corrcoef(values[0] ** power, values[1] ** power)[0, 1]) < 0.015
+    tail = np.mean(np.abs(values) > 3)
+    assert tail == pytest.approx(math.erfc(3 / math.sqrt(2)), rel=0.15)
+    assert np.isfinite(values).all()
+
+
+@pytest.mark.parametrize("shape", [(1,), (3,), (5, 7), (2, 8)])
+def test_a_draw_of_any_size_is_filled(shape: tuple[int, ...]) -> None:
+    for noise in (GAUSSIAN, UNIFORM):
+        out = np.full(shape, np.nan, dtype=np.float32)
+        Source().fill(5, 6, noise, out)
+        assert np.isfinite(out).all()
+        np.testing.assert_array_equal(out, draw(5, 6, shape, noise))
+        assert len(np.unique(out)) == out.size
 
 
 def test_what_is_no_noise_is_refused() -> None:

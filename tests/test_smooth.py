@@ -17,7 +17,7 @@ from xlt_serve import certify, load, smooth
 from xlt_serve.batching import plan
 from xlt_serve.errors import UsageError
 from xlt_serve.noise import Noise, draw, stream_key
-from xlt_serve.noisy import NoisyRow
+from xlt_serve.noisy import NoisyRow, NoisyText, radius_of, threshold_for
 from xlt_serve.pipeline import Classifier
 from xlt_serve.schema import Smoothing
 from xlt_serve.smooth import Options
@@ -39,17 +39,24 @@ def half_space(rows: Sequence[NoisyRow]) -> npt.NDArray[np.float64]:
 
 
 def ask(
-    points: list[int], options: Options, seed: int = 0, budget: int = 64
+    points: list[int],
+    options: Options,
+    radius: float | None = None,
+    seed: int = 0,
+    budget: int = 64,
 ) -> list[smooth.Outcome]:
-    pieces = [Piece([point], [0]) for point in points]
     keys = [stream_key(seed, str((point, number))) for number, point in enumerate(points)]
+    voters = [
+        NoisyText(Piece([point], [0]), key, NOISE, radius)
+        for point, key in zip(points, keys, strict=True)
+    ]
 
     def run(ask: Ask) -> Outputs:
         batches = plan([row.length for row in ask.rows], budget)
         parts = [(batch, {"logits": half_space([ask.rows[i] for i in batch])}) for batch in batches]  # type: ignore[misc]
         return join(parts, len(ask.rows))
 
-    return drive(smooth.smooth(pieces, keys, 3, NOISE, options), run)
+    return drive(smooth.smooth(voters, 3, options), run)
 
 
 def test_clear_texts_take_few_draws_and_close_ones_abstain() -> None:
@@ -77,31 +84,31 @@ def test_votes_are_those_of_a_fixed_number_of_draws() -> None:
 
 def test_batches_change_nothing() -> None:
     points = [120, -300, 40, 500]
-    options = Options(samples=300, radius=0.3)
-    together = ask(points, options)
+    options = Options(samples=300)
+    together = ask(points, options, radius=0.3)
     for budget in (1, 7, 1000):
-        assert ask(points, options, budget=budget) == together
+        assert ask(points, options, radius=0.3, budget=budget) == together
 
 
 @pytest.mark.parametrize("radius", [0.5, 1.0])
 def test_certificates_are_true_and_about_as_large_as_they_can_be(radius: float) -> None:
     """The truth is known: a text at distance t from the boundary is safe up to t, no further."""
-    outcomes = ask([250] * 100, Options(samples=2000, radius=radius), seed=1)
-    assert all(o.certified and o.label == 0 and o.radius >= radius for o in outcomes)
-    assert all(o.radius <= 2.5 for o in outcomes)
-    too_much = ask([int(100 * radius) - 20] * 100, Options(samples=500, radius=radius), seed=2)
+    outcomes = ask([250] * 100, Options(samples=2000), radius, seed=1)
+    assert all(o.certified and o.label == 0 and o.reach >= radius for o in outcomes)
+    assert all(o.reach <= 2.5 for o in outcomes)
+    too_much = ask([int(100 * radius) - 20] * 100, Options(samples=500), radius, seed=2)
     assert not any(o.certified for o in too_much)
     for outcome in [*outcomes, *too_much]:
         if outcome.lower_bound > 0.5:
             expected = NormalDist().inv_cdf(outcome.lower_bound)
-            assert outcome.radius == pytest.approx(max(expected, radius * outcome.certified))
+            assert outcome.reach == pytest.approx(max(expected, radius * outcome.certified))
 
 
 def test_uniform_noise_has_its_own_formula() -> None:
     noise = Noise("uniform", 0.5)
-    assert smooth.radius_of(noise, 0.9) == pytest.approx(0.4)
-    assert smooth.threshold_for(noise, 0.4) == pytest.approx(0.9)
-    assert smooth.radius_of(NOISE, 0.5) == 0.0
+    assert radius_of(noise, 0.9) == pytest.approx(0.4)
+    assert threshold_for(noise, 0.4) == pytest.approx(0.9)
+    assert radius_of(NOISE, 0.5) == 0.0
     assert noise.norm == "l1"
 
 
@@ -124,7 +131,7 @@ def test_wrong_labels_and_bounds_are_as_rare_as_alpha_says() -> None:
         ({"samples": 0}, "samples=0.*from 1 to"),
         ({"alpha": 1.0}, "alpha=1.0.*between 0 and 1"),
         ({"radius": -1.0}, "radius=-1.0.*positive"),
-        ({"noise": "laplace", "scale": 1.0}, "must be one of gaussian, uniform"),
+        ({"noise": "laplace", "scale": 1.0}, "must be one of gaussian, uniform, synonym"),
         ({"noise": "synonym"}, "has no table of synonyms"),
         ({"noise": "uniform"}, "give both noise and scale"),
     ],

@@ -20,14 +20,19 @@ from training import graph as graphs_of
 from training import model as models
 from training.method import Method
 from training.methods.adversarial import Adversarial
+from training.methods.ear import EAR
 from training.methods.noise import Noise
+from training.methods.synonyms import Synonyms
 from training.methods.xmixup import XMixup
 from training.model import Description
 from training.network import Classifier
+from training.words import synonyms_file
 from xlt_serve import bundle as bundles
+from xlt_serve import synonyms
 from xlt_serve.bundle import Bundle, Graph, Manifest
 from xlt_serve.errors import ExportRefused, UsageError
 from xlt_serve.pipeline import Classifier as Served
+from xlt_serve.synonyms import Table
 
 TOLERANCE = 1e-5
 AGREEMENT = 0.99
@@ -59,6 +64,8 @@ class Order:
     compares labels on its text per language (``languages``, by default all), and calibrates.
     ``exclude``: a regular expression; layers whose name it matches stay fp32. ``trim_vocab``:
     languages whose pieces stay. ``target_error``: abstain so that no more are wrong on dev.
+    ``synonyms``: LANGUAGE=FILE, tables that go into the bundle.
+    ``vector``: the plain graph also gives the text's vector.
     """
 
     name: str = ""
@@ -72,6 +79,8 @@ class Order:
     trim_vocab: Sequence[str] = ()
     tensorrt: bool = False
     target_error: float | None = None
+    synonyms: Sequence[str] = ()
+    vector: bool = False
 
 
 @dataclass(frozen=True)
@@ -84,6 +93,8 @@ class Source:
     traced: dict[str, onnx.ModelProto]
     texts: dict[str, gate.Text]
     trimmed: dict[str, int]
+    tables: list[Table]
+    trained_words: dict[str, Any]
 
     @property
     def mixup(self) -> XMixup | None:
@@ -132,6 +143,9 @@ def check(order: Order, out: Path) -> None:
 
 
 def prepare(checkpoint: Path, order: Order) -> Source:
+    tables = [
+        synonyms.read(file, language) for language, file in synonyms.files(order.synonyms).items()
+    ]
     model, description = models.load(checkpoint)
     methods = models.methods_of(description)
     data = order.data
@@ -139,9 +153,11 @@ def prepare(checkpoint: Path, order: Order) -> Source:
         data = data or str(description.config.get("task", {}).get("data", ""))
     only = order.languages or order.trim_vocab
     trimmed = trim.trim(model, order.trim_vocab) if order.trim_vocab else {}
-    traced = {name: trace(name, model, methods) for name in chosen_graphs(order.graphs, methods)}
+    graphs = chosen_graphs(order.graphs, methods)
+    traced = {name: trace(name, model, methods, order.vector) for name in graphs}
     texts = gate.real_text(description, data, only)
-    return Source(model, description, methods, traced, texts, trimmed)
+    words = trained_words(methods, description)
+    return Source(model, description, methods, traced, texts, trimmed, tables, words)
 
 
 def attempt(source: Source, order: Order, folder: Path) -> Path:
@@ -167,6 +183,9 @@ def attempt(source: Source, order: Order, folder: Path) -> Path:
     manifest = _manifest(order, model, source.description, traced)
     if "perturbed" in traced:
         manifest = replace(manifest, noise=trained_noise(source.methods))
+    if source.trained_words:
+        manifest = replace(manifest, noise=manifest.noise | {"words": source.trained_words})
+    manifest = replace(manifest, synonyms=save_tables(source.tables, folder))
     draft = Served(bundles.save(folder, manifest))
     if not source.texts and precision != "fp32" and order.agreement > 0:
         raise ExportRefused(
@@ -255,12 +274,38 @@ def trained_noise(methods: Sequence[Method]) -> dict[str, Any]:
     return {"at": noise_place(methods)}
 
 
-def trace(graph: str, model: Classifier, methods: Sequence[Method]) -> onnx.ModelProto:
+def trained_words(methods: Sequence[Method], description: Description) -> dict[str, Any]:
+    """How training drew synonyms, if it did; with the table's hash if it is still to be had whole."""
+    for method in methods:
+        if isinstance(method, Synonyms) or (isinstance(method, EAR) and method.push == "synonym"):
+            language = description.source_language
+            data = Path(str(description.config.get("task", {}).get("data", "")))
+            file = synonyms_file(method.table, data, language)
+            out = {"draws": method.draws, "language": language}
+            if method.dictionary_scale == 1 and file.is_file():
+                out["sha256"] = synonyms.read(file, language).sha256
+            return out
+    return {}
+
+
+def save_tables(tables: Sequence[Table], folder: Path) -> dict[str, str]:
+    """language → file in the bundle."""
+    out = {}
+    for table in tables:
+        out[table.language] = f"synonyms/{table.language}.json"
+        (folder / "synonyms").mkdir(exist_ok=True)
+        (folder / out[table.language]).write_text(table.to_json() + "\n", encoding="utf-8")
+    return out
+
+
+def trace(
+    graph: str, model: Classifier, methods: Sequence[Method], vector: bool = False
+) -> onnx.ModelProto:
     if graph == "perturbed":
         return graphs_of.perturbed(model, noise_place(methods))
     if graph == "paired":
         return graphs_of.paired(model, _mixup(methods).layer)
-    return graphs_of.plain(model)
+    return graphs_of.plain(model, vector)
 
 
 def check_shapes(

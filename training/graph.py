@@ -28,17 +28,20 @@ _TEXTS, _LENGTH, _DRAWS = 2, 8, 3
 
 
 class _Plain(nn.Module):
-    """ids in, logits out: what a graph computes, without our classes."""
+    """ids in, logits out: what a graph computes, without our classes. With ``vector``, also the
+    encoder's output at the first token, which the head reads."""
 
-    def __init__(self, model: Classifier) -> None:
+    def __init__(self, model: Classifier, vector: bool = False) -> None:
         super().__init__()
-        self.model = model
+        self.model, self.vector = model, vector
 
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None
-    ) -> Tensor:
-        logits: Tensor = self.model(_batch(input_ids, attention_mask, token_type_ids)).logits
-        return logits
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        batch = _batch(input_ids, attention_mask, token_type_ids)
+        last, _ = self.model.encode(batch)
+        logits: Tensor = self.model.finish(batch, last).logits
+        return (logits, last[:, 0]) if self.vector else logits
 
 
 class _Perturbed(nn.Module):
@@ -103,14 +106,16 @@ def input_names(model: Classifier) -> tuple[str, ...]:
     return (*names, "token_type_ids") if model.encoding.type_ids else names
 
 
-def plain(model: Classifier) -> onnx.ModelProto:
-    """input_ids, attention_mask (, token_type_ids) [batch, length] → logits [batch, labels]."""
+def plain(model: Classifier, vector: bool = False) -> onnx.ModelProto:
+    """input_ids, attention_mask (, token_type_ids) [batch, length] → logits [batch, labels], and with
+    ``vector`` also vector [batch, width]."""
     ids, mask, types = _example_text()
     text = {0: torch.export.Dim("batch"), 1: _length(model, "length")}
     names = input_names(model)
     example = (ids, mask, types)[: len(names)]
     with first_token_only(model):
-        return _export(_Plain(model), example, names, [text] * len(names), ["logits"])
+        outputs = ["logits", "vector"] if vector else ["logits"]
+        return _export(_Plain(model, vector), example, names, [text] * len(names), outputs)
 
 
 def perturbed(model: Classifier, at: str) -> onnx.ModelProto:

@@ -113,7 +113,8 @@ class ObjectiveTrainer(Trainer):
                 [
                     {"params": chosen, "weight_decay": decay, "lr": rate * self.args.learning_rate}
                     for (decay, rate), chosen in groups.items()
-                ]
+                ],
+                fused=True,
             )
         return self.optimizer
 

@@ -14,6 +14,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from training import heads
+
 BLOCK = 64
 RUNTIME = "com.microsoft"  # onnxruntime's domain: int8 graphs run there and nowhere else
 
@@ -23,6 +25,9 @@ def int8(graph: onnx.ModelProto, exclude: str = "", smallest: int = 4096) -> onn
     nodes whose name ``exclude`` matches."""
     out = onnx.ModelProto()
     out.CopyFrom(graph)
+    # What onnxruntime alone will run may be in its fastest form.
+    heads.merge(out)
+    heads.first_query(out)
     fold_transposed_weights(out)
     weights = {tensor.name: tensor for tensor in out.graph.initializer}
     replaced: dict[str, list[onnx.TensorProto]] = {}

@@ -2,56 +2,28 @@
 
 from __future__ import annotations
 
-import json
 import random
-import unicodedata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from training.method import Context
+from xlt_serve import synonyms, words
 from xlt_serve.errors import DataError, UsageError
+from xlt_serve.synonyms import Draws
+from xlt_serve.words import rewrite
 
-UNSPACED = frozenset({"zh", "ja", "th", "km", "lo", "my"})
+__all__ = ["Table", "load_lexicons", "load_synonyms", "redraw", "refuse_unspaced", "rewrite"]
 
 Table = Mapping[str, Sequence[str]]
 
 
 def refuse_unspaced(method: str, language: str) -> None:
     """Methods that work on words need spaces between them."""
-    if language in UNSPACED:
-        raise UsageError(
-            f"{method} with texts in {language}",
-            "works on words, and this language is written without spaces",
-            "train on another source language, or without this method",
-        )
-
-
-def rewrite(text: str, choose: Callable[[str], str]) -> str:
-    """``text`` with ``choose`` applied to each word in lower case; case and punctuation are kept.
-
-    A word for which ``choose`` gives the word itself stays as it was, to the letter.
-    """
-    out = []
-    for word in text.split():
-        before, core, after = _parts(word)
-        chosen = choose(core.lower()) if core else core
-        out.append(word if chosen == core.lower() else before + _like(core, chosen) + after)
-    return " ".join(out)
-
-
-def _parts(word: str) -> tuple[str, str, str]:
-    """What stands before a word's letters, they, and what stands after them. Vowel signs are part of
-    a word, so punctuation is told by its Unicode category."""
-    inner = [i for i, c in enumerate(word) if unicodedata.category(c)[0] not in "PSZC"]
-    if not inner:
-        return word, "", ""
-    return word[: inner[0]], word[inner[0] : inner[-1] + 1], word[inner[-1] + 1 :]
-
-
-def _like(model: str, word: str) -> str:
-    if model.isupper() and len(model) > 1:
-        return word.upper()
-    return word[:1].upper() + word[1:] if model[:1].isupper() else word
+    words.refuse_unspaced(
+        f"{method} with texts in",
+        language,
+        "train on another source language, or without this method",
+    )
 
 
 def redraw(text: str, table: Table, generator: random.Random) -> str:
@@ -64,27 +36,26 @@ def redraw(text: str, table: Table, generator: random.Random) -> str:
     return rewrite(text, choose)
 
 
-def load_synonyms(file: str, context: Context, share: float = 1.0) -> dict[str, list[str]]:
-    """A word → neighbours table (JSON); ``share`` of its words, drawn by the run's seed.
+def synonyms_file(file: str, data: Path, source: str) -> Path:
+    """``file``, or if that is "", ``lexicons/SOURCE-synonyms.json`` in the data folder."""
+    return Path(file) if file else data / "lexicons" / f"{source}-synonyms.json"
 
-    ``file`` "": ``lexicons/SOURCE-synonyms.json`` in the data folder.
-    """
+
+def load_synonyms(
+    file: str, context: Context, share: float = 1.0, draws: Draws = "neighbours"
+) -> dict[str, list[str]]:
+    """Word → what else it may be drawn as, of a table as ``xlt_serve.synonyms`` documents it: its raw
+    lists, or the groups that are served. ``share`` of its words, drawn by the run's seed."""
     if not 0 < share <= 1:
         raise UsageError(f"dictionary_scale={share}", "must be in (0, 1]")
-    path = Path(file) if file else context.data / "lexicons" / f"{context.source}-synonyms.json"
-    try:
-        table: dict[str, dict[str, None]] = {}
-        for word, near in json.loads(path.read_text(encoding="utf-8")).items():
-            mine = table.setdefault(word.lower(), {})
-            mine.update((n.lower(), None) for n in near if n.lower() != word.lower())
-    except FileNotFoundError:
-        raise DataError(path, "is not there", "give the method a table = 'synonyms.json'") from None
-    except (json.JSONDecodeError, UnicodeDecodeError, AttributeError, TypeError) as error:
-        raise DataError(path, f"is not a JSON object of word lists ({error})") from None
-    words = sorted(word for word, near in table.items() if near)
+    path = synonyms_file(file, context.data, context.source)
+    if not path.is_file():
+        raise DataError(path, "is not there", "give the method a table = 'synonyms.json'")
+    lists = synonyms.read(path, context.source).lists(draws)
+    chosen = sorted(lists)
     if share < 1:
-        words = random.Random(context.seed).sample(words, max(1, round(share * len(words))))
-    return {word: list(table[word]) for word in words}
+        chosen = random.Random(context.seed).sample(chosen, max(1, round(share * len(chosen))))
+    return {word: list(lists[word]) for word in chosen}
 
 
 def load_lexicons(

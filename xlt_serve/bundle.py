@@ -33,7 +33,8 @@ class Graph:
 @dataclass(frozen=True, slots=True)
 class Manifest:
     """``scores``: per language, what was measured at export. ``calibration``: per mode. ``noise``:
-    where the perturbed graph adds it (``at``), and of which ``kind`` and ``scale`` training had it."""
+    where the perturbed graph adds it (``at``), and of which ``kind`` and ``scale`` training had it;
+    ``words``: how training drew synonyms. ``synonyms``: language → file of its table."""
 
     name: str
     version: str
@@ -48,6 +49,7 @@ class Manifest:
     max_length: int
     pad_id: int
     noise: dict[str, Any] = field(default_factory=dict)
+    synonyms: dict[str, str] = field(default_factory=dict)
     calibration: dict[str, dict[str, float]] = field(default_factory=dict)
     scores: dict[str, Any] = field(default_factory=dict)
     checks: dict[str, Any] = field(default_factory=dict)
@@ -78,6 +80,11 @@ class Bundle:
 def shipped() -> list[str]:
     """Names of the bundles that come with the package."""
     return sorted(folder.parent.name for folder in MODELS.glob(f"*/{MANIFEST}"))
+
+
+def shipped_with(graph: str) -> list[str]:
+    """Names of the shipped bundles that have a graph."""
+    return [name for name in shipped() if graph in read_manifest(MODELS / name / MANIFEST).graphs]
 
 
 def find(name_or_path: str | Path | None = None) -> Path:
@@ -111,7 +118,8 @@ def load(name_or_path: str | Path | None = None) -> Bundle:
                 f"was altered: its sha256 is not the one in {MANIFEST}",
                 "export the bundle again, or restore the file",
             )
-    for needed in (manifest.tokenizer, *(graph.file for graph in manifest.graphs.values())):
+    graphs = (graph.file for graph in manifest.graphs.values())
+    for needed in (manifest.tokenizer, *graphs, *manifest.synonyms.values()):
         if needed not in manifest.files:
             raise BundleAltered(
                 path / needed, f"has no sha256 in {MANIFEST}", "export the bundle again"
@@ -167,7 +175,8 @@ def _manifest(raw: dict[str, Any]) -> Manifest:
     manifest = Manifest(**(raw | rest))
     if not all(manifest.temperature(mode) > 0 for mode in manifest.calibration):
         raise ValueError("a temperature must be positive")
-    for name in (*manifest.files, manifest.tokenizer, *(g.file for g in graphs.values())):
+    named = (manifest.tokenizer, *(g.file for g in graphs.values()), *manifest.synonyms.values())
+    for name in (*manifest.files, *named):
         if Path(name).is_absolute() or ".." in Path(name).parts:
             raise ValueError(f"{name!r} is a file outside the bundle")
     return manifest

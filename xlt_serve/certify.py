@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from statistics import NormalDist
 
 import numpy as np
@@ -298,6 +299,7 @@ class LabelRace:
         return int(leader) if log_capital.min() >= -math.log(self.alpha) else None
 
 
+@cache
 def fewest_votes(alpha: float) -> int:
     """The number of unanimous votes with which a LabelRace is decided, for any number of classes."""
     _check_alpha(alpha)

@@ -3,28 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import importlib
 import io
-import itertools
 import json
 import os
-import socket
 import sys
-from collections.abc import Iterator
-from dataclasses import fields
 from pathlib import Path
 from typing import Any, NoReturn
 
 from xlt_serve import bundle as bundles
-from xlt_serve.commands import bench as bench_command
-from xlt_serve.commands import score as score_command
+from xlt_serve.commands import bench, predict, score, serve, translator
+from xlt_serve.commands import options as common
 from xlt_serve.errors import DataError, DependencyError, UsageError, XltError
-from xlt_serve.schema import LONG_CHOICES, Settings, Smoothing
-
-PROVIDERS = ("cpu", "cuda", "tensorrt")
-CHUNK = 512
-"""Lines that `xlt predict` reads before it answers them."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -65,8 +55,8 @@ def _train(options: argparse.Namespace) -> None:
         return
     print(f"checkpoint: {options.out}")
     print(f"dev score ({metrics['selected_by']}): {metrics['dev_score']:.4f}")
-    for language, score in metrics["languages"].items():
-        print(f"{language:8}  {score['accuracy']:.3f}")
+    for language, found in metrics["languages"].items():
+        print(f"{language:8}  {found['accuracy']:.3f}")
 
 
 def _eval(options: argparse.Namespace) -> None:
@@ -134,46 +124,6 @@ def _methods(_: argparse.Namespace) -> None:
         print(f"{name:16}  {(kind.__doc__ or '').strip().splitlines()[0]}")
 
 
-def _predict(options: argparse.Namespace) -> None:
-    from tqdm import tqdm
-
-    from xlt_serve.pipeline import load
-
-    smoothing = Smoothing(**{f.name: getattr(options, f.name) for f in fields(Smoothing)})
-    settings = {
-        "mode": "smoothed" if options.smooth else "plain",
-        "long": options.long,
-        "language": options.language,
-        "max_length": options.max_length,
-        "abstain_below": options.abstain_below,
-        "top_k": options.top_k,
-        "smoothing": smoothing,
-    }
-    Settings(**settings)  # a wrong option fails before a model is loaded
-    classifier = load(options.bundle, threads=options.threads, provider=options.provider)
-    pair = classifier.bundle.manifest.pair
-    bad: list[int] = []
-    items: Iterator[object] = (_item(line, pair) for line in _lines(options.file, bad))
-    # A bar only where someone watches it, and only once it has taken two seconds.
-    with tqdm(
-        unit=" texts", delay=2, disable=not sys.stderr.isatty() or sys.stdout.isatty()
-    ) as progress:
-        while chunk := list(itertools.islice(items, CHUNK)):
-            for prediction in classifier.predict(chunk, **settings):
-                named = {"bundle": prediction.bundle, "version": prediction.version}
-                print(json.dumps(prediction.to_dict() | named, ensure_ascii=False))
-            sys.stdout.flush()
-            progress.update(len(chunk))
-    if bad:
-        name = "standard input" if options.file == "-" else options.file
-        lines = ", ".join(map(str, bad[:5])) + ("…" if len(bad) > 5 else "")
-        raise DataError(
-            f"{name} line {lines}",
-            f"{len(bad)} of its lines {'is' if len(bad) == 1 else 'are'} not valid UTF-8",
-            "save it as UTF-8; the other lines were answered",
-        )
-
-
 def _inspect(options: argparse.Namespace) -> None:
     bundle = bundles.load(options.bundle)
     manifest = bundle.manifest
@@ -194,6 +144,10 @@ def _inspect(options: argparse.Namespace) -> None:
         "max length": f"{manifest.max_length} tokens",
         "temperature": f"{manifest.temperature('plain'):.3f}",
     }
+    if manifest.noise:
+        lines["noise"] = ", ".join(f"{key} {value}" for key, value in manifest.noise.items())
+    if manifest.synonyms:
+        lines["synonyms"] = ", ".join(manifest.synonyms)
     if manifest.notes:
         lines["notes"] = manifest.notes
     for key, value in lines.items():
@@ -201,40 +155,6 @@ def _inspect(options: argparse.Namespace) -> None:
     for split, scores in manifest.scores.items():
         shown = "  ".join(f"{language} {row['accuracy']:.2f}" for language, row in scores.items())
         print(f"{split:12} {shown}")
-
-
-def _serve(options: argparse.Namespace) -> None:
-    from xlt_serve.pipeline import load
-
-    # What is wrong fails here, in one line, not again and again in a worker's log.
-    bundle = load(options.bundle, provider=options.provider).bundle
-    if not 1 <= options.port <= 65535:
-        raise UsageError(f"--port {options.port}", "must be between 1 and 65535")
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((options.host, options.port))
-        except OSError as error:
-            raise UsageError(
-                f"{options.host}:{options.port}",
-                f"can't be listened on ({error.strerror})",
-                "give another --port",
-            ) from None
-    try:
-        importlib.import_module("bentoml")
-    except ImportError:
-        raise DependencyError(
-            "bentoml", "is not installed", "pip install 'xlt-serve[serve]'"
-        ) from None
-    environment = os.environ | {
-        "XLT_BUNDLE": str(bundle.path.absolute()),
-        "XLT_PROVIDER": options.provider,
-        "BENTOML_DO_NOT_TRACK": "true",  # "1" would be read as false
-    }
-    command = [sys.executable, "-m", "bentoml", "serve", "xlt_serve.service:XltService"]
-    command += ["--host", options.host, "--port", str(options.port)]
-    sys.stdout.flush()
-    os.execve(sys.executable, command, environment)
 
 
 def _training(*modules: str) -> dict[str, Any]:
@@ -247,36 +167,6 @@ def _training(*modules: str) -> dict[str, Any]:
             "is needed for training and not installed",
             "pip install 'xlt-serve[train]'",
         ) from None
-
-
-def _lines(file: str, bad: list[int]) -> Iterator[str | bytes]:
-    """Lines of a file, or of standard input, without their ends.
-
-    A line that is not UTF-8 comes as bytes, for its own error, and its number goes into ``bad``.
-    """
-    with contextlib.ExitStack() as stack:
-        try:
-            handle = sys.stdin.buffer if file == "-" else stack.enter_context(Path(file).open("rb"))
-        except FileNotFoundError:
-            raise DataError(
-                file, "is not there", "give a file of texts, or - for standard input"
-            ) from None
-        except IsADirectoryError:
-            raise DataError(file, "is a folder", "give a file of texts") from None
-        for number, line in enumerate(handle, 1):
-            line = line.rstrip(b"\r\n")
-            try:
-                yield line.decode("utf-8")
-            except UnicodeDecodeError:
-                bad.append(number)
-                yield line
-
-
-def _item(line: str | bytes, pair: bool) -> object:
-    if not pair or isinstance(line, bytes):
-        return line
-    sides = line.split("\t")
-    return tuple(sides) if len(sides) == 2 else line
 
 
 def _comma(text: str) -> list[str]:
@@ -385,49 +275,22 @@ def _parser() -> argparse.ArgumentParser:
         metavar="E",
         help="abstain so that at most this share of the answers is wrong on the source's dev data",
     )
-    sub.add_argument("--notes", default="", help="a line for the manifest")
-
-    sub = command(
-        "predict",
-        _predict,
-        "classify lines of text, JSON lines out",
-        "example:\n  echo 'Das Spiel endete unentschieden.' | xlt predict\n\n"
-        "One text a line; a tab separates the texts of a pair when the task takes pairs.",
-    )
-    sub.add_argument("file", nargs="?", default="-", metavar="FILE", help="default: standard input")
-    sub.add_argument("--bundle", default=None, help="shipped name or folder (default: topics)")
     sub.add_argument(
-        "--long", choices=LONG_CHOICES, default="truncate", help="for texts over the limit"
+        "--vector", action="store_true", help="the plain graph also gives the text's vector"
     )
-    sub.add_argument("--language", default=None, help="instead of detecting it")
-    sub.add_argument("--max-length", type=int, default=None, metavar="TOKENS")
-    sub.add_argument("--abstain-below", type=float, default=None, metavar="P")
-    sub.add_argument("--top-k", type=int, default=None, metavar="K", help="probabilities to show")
-    sub.add_argument("--threads", type=int, default=0, help="default: all cores")
-    sub.add_argument("--provider", choices=PROVIDERS, default="cpu", help="default: cpu")
-    group = sub.add_argument_group("smoothed prediction")
-    group.add_argument("--smooth", action="store_true", help="vote under noise, with a certificate")
-    group.add_argument("--samples", type=int, default=100, help="most draws (default: 100)")
-    group.add_argument("--alpha", type=float, default=0.001, help="error level (default: 0.001)")
-    group.add_argument("--radius", type=float, default=None, help="to certify (default: none)")
-    group.add_argument("--noise", default=None, help="gaussian or uniform (default: as trained)")
-    group.add_argument(
-        "--scale", type=float, default=None, help="of the noise (default: as trained)"
-    )
-    group.add_argument("--seed", type=int, default=None, help="default: a new one")
+    sub.add_argument("--notes", default="", help="a line for the manifest")
+    common.add_tables(sub, "tables of synonyms to serve with it")
 
-    score_command.add(commands)
-    bench_command.add(commands)
+    predict.add(command)
+
+    score.add(commands)
+    bench.add(commands)
 
     sub = command("inspect", _inspect, "verify a bundle and say what is in it")
     sub.add_argument("bundle", nargs="?", default=None, metavar="BUNDLE", help="default: topics")
     sub.add_argument("--json", action="store_true", help="the whole manifest")
 
-    sub = command("serve", _serve, "serve a bundle over HTTP")
-    sub.add_argument("--bundle", default=None, help="shipped name or folder (default: topics)")
-    sub.add_argument("--host", default="127.0.0.1")
-    sub.add_argument("--port", type=int, default=3000)
-    sub.add_argument("--provider", choices=PROVIDERS, default="cpu", help="default: cpu")
+    serve.add(command)
 
     sub = command(
         "engine",
@@ -467,6 +330,7 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--sentences", type=int, default=2000)
     sub.add_argument("--seed", type=int, default=0)
 
+    translator.add(commands)
     command("methods", _methods, "list the training methods")
     return parser
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from xlt_serve import certify
 from xlt_serve.feeds import feeds
-from xlt_serve.noise import Noise, draw
+from xlt_serve.noise import Noise, Source
 from xlt_serve.session import Session
 from xlt_serve.shapes import split
 from xlt_serve.steps import Outputs
@@ -28,6 +30,46 @@ class NoisyRow:
     @property
     def length(self) -> int:
         return self.piece.length
+
+
+class NoisyText:
+    """The draws of a text, on the perturbed graph; ``radius``: to certify, none: the label alone."""
+
+    graph = "perturbed"
+
+    def __init__(self, piece: Piece, key: int, noise: Noise, radius: float | None = None) -> None:
+        self.piece, self.key, self.noise, self.radius = piece, key, noise, radius
+
+    @property
+    def threshold(self) -> float | None:
+        return None if self.radius is None else threshold_for(self.noise, self.radius)
+
+    def reach(self, bound: float) -> float:
+        """The radius that a bound proves, at least the one asked for if it proves that."""
+        radius = radius_of(self.noise, bound)
+        if self.threshold is not None and bound > self.threshold:
+            radius = max(radius, self.radius or 0.0)
+        return radius
+
+    def rows(self, numbers: Sequence[int]) -> list[NoisyRow]:
+        return [NoisyRow(self.piece, self.key, number, self.noise) for number in numbers]
+
+    def votes(self, logits: npt.NDArray[Any]) -> list[int]:
+        return [int(vote) for vote in logits.argmax(axis=1)]
+
+
+def threshold_for(noise: Noise, radius: float) -> float:
+    if noise.kind == "gaussian":
+        return certify.gaussian_threshold(noise.scale, radius)
+    return certify.uniform_threshold(noise.scale, radius)
+
+
+def radius_of(noise: Noise, bound: float) -> float:
+    if bound <= 0.5:
+        return 0.0
+    if noise.kind == "gaussian":
+        return certify.gaussian_radius(noise.scale, bound)
+    return certify.uniform_radius(noise.scale, bound)
 
 
 class NoisyRunner:
@@ -53,10 +95,13 @@ class NoisyRunner:
 
     def noise(self, rows: Sequence[NoisyRow], longest: int) -> npt.NDArray[np.float32]:
         """[rows, longest + prompts, width], 0 at padding; [rows, width] at the encoder's output."""
+        source = Source()
         if self.extra is None:
-            return np.stack([draw(r.key, r.number, (self.width,), r.noise) for r in rows])
+            out = np.empty((len(rows), self.width), dtype=np.float32)
+            for place, row in zip(out, rows, strict=True):
+                source.fill(row.key, row.number, row.noise, place)
+            return out
         out = np.zeros((len(rows), longest + self.extra, self.width), dtype=np.float32)
-        for number, row in enumerate(rows):
-            shape = (row.length + self.extra, self.width)
-            out[number, : shape[0]] = draw(row.key, row.number, shape, row.noise)
+        for place, row in zip(out, rows, strict=True):
+            source.fill(row.key, row.number, row.noise, place[: row.length + self.extra])
         return out

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -11,16 +11,30 @@ import numpy as np
 import numpy.typing as npt
 
 from xlt_serve import bundle as bundles
-from xlt_serve import smoothing
+from xlt_serve import paired, renderings, smoothing, translation
 from xlt_serve.bundle import Bundle
 from xlt_serve.calibrate import softmax
 from xlt_serve.errors import BundleError, ItemError, UsageError
 from xlt_serve.language import detect
+from xlt_serve.paired import PairedRow
+from xlt_serve.renderings import Renderer
 from xlt_serve.runners import Runners
-from xlt_serve.schema import Failure, Item, Long, Prediction, Settings, Votes
+from xlt_serve.schema import (
+    Failure,
+    Item,
+    Long,
+    Pairing,
+    Prediction,
+    Rendering,
+    Settings,
+    Unrendered,
+    Votes,
+)
 from xlt_serve.session import Options, Session
 from xlt_serve.steps import Ask, Steps, drive
+from xlt_serve.synonyms import Tables
 from xlt_serve.tokens import Encoder, Piece, Tokens, check
+from xlt_serve.translation import Translators
 
 BUDGET = 4096
 """Padded tokens in one run: enough to keep the cores busy, small enough for the caches."""
@@ -40,15 +54,22 @@ class Classifier:
     """A loaded bundle. ``predict`` may be called from several threads."""
 
     def __init__(
-        self, bundle: Bundle, options: Options | None = None, budget: int = BUDGET
+        self,
+        bundle: Bundle,
+        options: Options | None = None,
+        budget: int = BUDGET,
+        translators: Translators | None = None,
+        synonyms: Mapping[str, str | Path] | None = None,
     ) -> None:
         if budget < 1:
             raise UsageError(f"budget={budget}", "must be at least 1 token")
         manifest = bundle.manifest
         self.bundle, self.budget = bundle, budget
+        self.renderer = Renderer(manifest.source_language, manifest.pair, translators)
         self.labels = manifest.labels
         self.encoder = Encoder(bundle.file(manifest.tokenizer), manifest.max_length)
         self.runners = Runners(bundle, options, budget)
+        self.tables = Tables(bundle, synonyms)
         width = self.session.widths["logits"]
         if isinstance(width, int) and width != len(self.labels):
             raise BundleError(
@@ -67,24 +88,41 @@ class Classifier:
 
         ``items`` are texts, or tuples of two where the bundle classifies pairs; ``settings`` are the
         fields of ``Settings``. With ``mode="smoothed"`` the label is the winner of a vote under
-        noise (see ``Smoothing``), and there is none if the vote is too close.
+        noise (see ``Smoothing``), and there is none if the vote is too close. With ``mode="paired"``
+        a text and its translation are predicted together, with ``mode="translate"`` the translation
+        alone.
         """
         if isinstance(items, str):
             raise UsageError("a single text", "predict takes a list", "write predict([text])")
-        return drive(self.steps(list(items), Settings(**settings)), self.runners.run)
+        items, asked = list(items), Settings(**settings)
+        self.refuse_unfit(asked)
+        ready = self.renderer.translated(items, asked)
+        return drive(self.steps(items, ready), self.runners.run)
 
     def steps(self, items: Sequence[object], settings: Settings) -> Steps[list[Prediction]]:
-        """The same as steps: tokenising first, then what is asked of the graphs."""
-        if settings.mode == "smoothed":
-            smoothing.refuse_unfit(self.bundle)
+        """The same as steps: tokenising first, then what is asked of the graphs.
+
+        Steps translate nothing: ``settings`` come from ``renderer.translated`` or its siblings.
+        """
+        self.refuse_unfit(settings)
+        settings = self.renderer.as_it_is(items, settings)
         jobs, out = self._prepared(items, settings)
         if settings.mode == "smoothed":
             answers = yield from self._smoothed(jobs, settings)
+        elif settings.mode in renderings.MODES:
+            answers = yield from self._rendered(jobs, renderings.given(items, settings), settings)
         else:
             answers = yield from self._plain(jobs, settings)
         for job, answer in zip(jobs, answers, strict=True):
             out[job.index] = answer
         return [out[index] for index in range(len(items))]
+
+    def refuse_unfit(self, settings: Settings) -> None:
+        """Raise a UsageError where this bundle lacks what the mode needs."""
+        if settings.mode == "smoothed":
+            smoothing.refuse_unfit(self.bundle, self.tables, settings.smoothing, settings.language)
+        if settings.mode == "paired":
+            paired.refuse_unfit(self.bundle)
 
     def logits(self, pieces: Sequence[Piece]) -> npt.NDArray[np.float32]:
         """[pieces, labels], in order, whatever the batches were."""
@@ -132,23 +170,99 @@ class Classifier:
         return out
 
     def _smoothed(self, jobs: Sequence[Job], settings: Settings) -> Steps[list[Prediction]]:
+        texts = [smoothing.Text(job.item, job.tokens.pieces[0], job.language) for job in jobs]
+
+        def cut(items: Sequence[Item]) -> list[Piece]:
+            encoded = self.encoder.encode(items, max_length=settings.max_length)
+            return [tokens.pieces[0] for tokens in encoded if not isinstance(tokens, ItemError)]
+
         answers = yield from smoothing.votes(
-            self.bundle,
-            [job.item for job in jobs],
-            [job.tokens.pieces[0] for job in jobs],
-            settings.smoothing,
+            self.bundle, self.tables, texts, cut, settings.smoothing
         )
         return [
-            self._voted(job, best, votes, settings.top_k)
-            for job, (best, votes) in zip(jobs, answers, strict=True)
+            self._failed(answer, settings.mode)
+            if isinstance(answer, ItemError)
+            else self._voted(job, *answer, settings.top_k)
+            for job, answer in zip(jobs, answers, strict=True)
         ]
 
+    def _rendered(
+        self, jobs: Sequence[Job], entries: Sequence[object], settings: Settings
+    ) -> Steps[list[Prediction]]:
+        """With the translation where there is one; elsewhere as it is, with the reason, or failed."""
+        out: dict[int, Prediction] = {}
+        found: dict[int, Rendering | Unrendered] = {}
+        for job in jobs:
+            try:
+                found[job.index] = renderings.rendered(
+                    entries[job.index], self.bundle.manifest.pair
+                )
+            except ItemError as error:
+                out[job.index] = self._failed(error, settings.mode)
+        read = self._read({i: r for i, r in found.items() if isinstance(r, Rendering)}, settings)
+        ready: list[tuple[Job, Rendering]] = []
+        paired_up: list[tuple[Job, Tokens]] = []
+        bare: list[tuple[Job, Unrendered]] = []
+        for job in jobs:
+            rendering, tokens = found.get(job.index), read.get(job.index)
+            if isinstance(rendering, Rendering) and isinstance(tokens, Tokens):
+                ready.append((job, rendering))
+                paired_up.append((job, tokens))
+            elif rendering is not None:
+                why = rendering if isinstance(rendering, Unrendered) else renderings.UNREADABLE
+                if settings.require_translation:
+                    missing = ItemError("untranslated", job.language or "unknown", why.message)
+                    out[job.index] = self._failed(missing, settings.mode)
+                else:
+                    bare.append((job, why))
+        predict = self._mixed if settings.mode == "paired" else self._translations_alone
+        answers = yield from predict(paired_up, settings)
+        for (job, rendering), (answer, ratio) in zip(ready, answers, strict=True):
+            mixed = True if settings.mode == "paired" else None
+            told = Pairing(mixed, ratio, rendering.item, rendering.translator, rendering.quality)
+            out[job.index] = replace(answer, mode=settings.mode, pairing=told)
+        plain = yield from self._plain([job for job, _ in bare], settings)
+        for (job, why), answer in zip(bare, plain, strict=True):
+            mixed = False if settings.mode == "paired" else None
+            out[job.index] = replace(answer, pairing=Pairing(mixed, reason=why))
+        return [out[job.index] for job in jobs]
+
+    def _read(
+        self, found: dict[int, Rendering], settings: Settings
+    ) -> dict[int, Tokens | ItemError]:
+        """The tokens of each rendering; an error where the tokenizer finds nothing in it."""
+        items = [rendering.item for rendering in found.values()]
+        encoded = self.encoder.encode(items, "truncate", settings.max_length)
+        return dict(zip(found, encoded, strict=True))
+
+    def _mixed(
+        self, jobs: Sequence[tuple[Job, Tokens]], settings: Settings
+    ) -> Steps[list[tuple[Prediction, float | None]]]:
+        rows = [PairedRow(job.tokens.pieces[0], source.pieces[0]) for job, source in jobs]
+        answers = yield from paired.mixed(self.bundle, rows)
+        return [
+            (self._answer(job, answer.probabilities, settings, paired.GRAPH), answer.ratio)
+            for (job, _), answer in zip(jobs, answers, strict=True)
+        ]
+
+    def _translations_alone(
+        self, jobs: Sequence[tuple[Job, Tokens]], settings: Settings
+    ) -> Steps[list[tuple[Prediction, float | None]]]:
+        answers = yield from self._plain(
+            [replace(job, tokens=source) for job, source in jobs], settings
+        )
+        return [(answer, None) for answer in answers]
+
     def _answer(
-        self, job: Job, probabilities: npt.NDArray[np.float64], settings: Settings
+        self,
+        job: Job,
+        probabilities: npt.NDArray[np.float64],
+        settings: Settings,
+        graph: str = "plain",
     ) -> Prediction:
         least = settings.abstain_below
         if least is None:
-            least = self.bundle.manifest.abstain_below("plain")
+            least = self.bundle.manifest.abstain_below(graph)
         best = int(probabilities.argmax())
         unsure = least is not None and probabilities[best] < least
         return Prediction(
@@ -197,9 +311,18 @@ def load(
     threads: int = 0,
     provider: str = "cpu",
     budget: int = BUDGET,
+    translators: Translators | str | Path | None = None,
+    synonyms: Mapping[str, str | Path] | None = None,
 ) -> Classifier:
-    """A classifier from a shipped name, else a folder, never a download; no argument: the default."""
-    return Classifier(bundles.load(name_or_path), Options(threads, provider), budget)
+    """A classifier from a shipped name, else a folder, never a download; no argument: the default.
+
+    ``translators`` for the modes paired and translate: a TOML file of them, or what it loads into.
+    ``synonyms``: language → file of a table (``xlt_serve.synonyms``), before the bundle's own.
+    """
+    if isinstance(translators, str | Path):
+        translators = translation.load(Path(translators))
+    options = Options(threads, provider)
+    return Classifier(bundles.load(name_or_path), options, budget, translators, synonyms)
 
 
 def largest(probabilities: dict[str, float], count: int | None) -> dict[str, float]:

@@ -12,6 +12,7 @@ from xlt_serve.errors import BundleError
 from xlt_serve.feeds import feeds
 from xlt_serve.graphs import open_graph
 from xlt_serve.noisy import NoisyRunner
+from xlt_serve.paired import PairedRunner
 from xlt_serve.session import Options, Session
 from xlt_serve.steps import Ask, Outputs, join
 from xlt_serve.tokens import Piece
@@ -38,6 +39,7 @@ class PlainRunner:
 KINDS: dict[str, Callable[[Session, int], Runner]] = {
     "plain": PlainRunner,
     "perturbed": NoisyRunner,
+    "paired": PairedRunner,
 }
 
 

@@ -8,48 +8,66 @@ asked for together.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
 
 from xlt_serve import certify
 from xlt_serve.errors import UsageError
-from xlt_serve.noise import Noise
-from xlt_serve.noisy import NoisyRow
-from xlt_serve.steps import Ask, Steps
-from xlt_serve.tokens import Piece
+from xlt_serve.steps import Ask, Row, Steps
 
-GRAPH = "perturbed"
 MOST_SAMPLES = 100_000
+
+
+class Voter(Protocol):
+    """A text that is drawn from: ``NoisyText``, ``RewrittenText``."""
+
+    @property
+    def graph(self) -> str:
+        """The graph that its draws run on."""
+
+    @property
+    def threshold(self) -> float | None:
+        """The bound to exceed for what is to be certified; None: the label alone is asked for."""
+
+    def reach(self, bound: float) -> float:
+        """How far the label holds if its probability is at least this: a radius, or a number of
+        words; 0: nothing is proved."""
+
+    def rows(self, numbers: Sequence[int]) -> Sequence[Row]:
+        """What to run for the draws of these numbers."""
+
+    def votes(self, logits: npt.NDArray[Any]) -> list[int]:
+        """The vote of each draw asked for last, from the logits of its rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """``samples``: most draws of a text; ``alpha``: how often an answer may be wrong; ``radius``: to
-    certify, in the noise's norm; none: the label alone is asked for."""
+    """``samples``: most draws of a text; ``alpha``: how often an answer may be wrong."""
 
     samples: int = 100
     alpha: float = 0.001
-    radius: float | None = None
 
     def __post_init__(self) -> None:
         if not 1 <= self.samples <= MOST_SAMPLES:
             raise UsageError(f"samples={self.samples}", f"must be from 1 to {MOST_SAMPLES}")
         if not 0 < self.alpha < 1:
             raise UsageError(f"alpha={self.alpha}", "must be between 0 and 1 (exclusive)")
-        if self.radius is not None and not 0 < self.radius < float("inf"):
-            raise UsageError(f"radius={self.radius}", "must be positive")
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """``votes`` of each label among the ``draws`` that the answer rests on; ``radius`` is what
-    ``lower_bound`` proves, at least the one asked for if ``certified``."""
+    """``votes`` of each label among the ``draws`` that the answer rests on; ``reach`` is what
+    ``lower_bound`` proves, as a radius or a number of words; ``certified``: what was asked for is."""
 
     label: int | None
     votes: tuple[int, ...]
     draws: int
     lower_bound: float
-    radius: float
+    reach: float
     certified: bool
 
 
@@ -58,7 +76,7 @@ class Poll:
     """The votes of one text, and the questions put to them."""
 
     classes: int
-    noise: Noise
+    threshold: float | None
     options: Options
     votes: list[int] = field(default_factory=list)
 
@@ -69,9 +87,8 @@ class Poll:
         self._label = self._race.add([])
         self._test: certify.ThresholdTest | None = None
         self._certificate: certify.Decision | None = None
-        if self.options.radius is not None:
-            threshold = threshold_for(self.noise, self.options.radius)
-            self._test = certify.ThresholdTest(self.classes, threshold, half, limit)
+        if self.threshold is not None:
+            self._test = certify.ThresholdTest(self.classes, self.threshold, half, limit)
             self._certificate = self._test.add([])
 
     @property
@@ -96,7 +113,7 @@ class Poll:
         more = max(4, len(self.votes) // 2) if self.votes else first
         return min(more, self.options.samples - len(self.votes))
 
-    def outcome(self) -> Outcome:
+    def outcome(self, reach: Callable[[float], float]) -> Outcome:
         proved = self._certificate
         label = self._label.label
         draws = self._label.draws
@@ -111,43 +128,25 @@ class Poll:
             bound = certify.bound_of(used, label, self.options.alpha / 2)
         else:
             bound = 0.0
-        radius = radius_of(self.noise, bound)
         certified = proved is not None and proved.certified
-        if certified and self.options.radius is not None:
-            radius = max(radius, self.options.radius)
-        return Outcome(label, counts, draws, bound, radius, certified)
+        return Outcome(label, counts, draws, bound, reach(bound), certified)
 
 
-def smooth(
-    pieces: Sequence[Piece], keys: Sequence[int], classes: int, noise: Noise, options: Options
-) -> Steps[list[Outcome]]:
-    """The outcome of each text; ``keys`` are those of its noise."""
-    polls = [Poll(classes, noise, options) for _ in pieces]
+def smooth(voters: Sequence[Voter], classes: int, options: Options) -> Steps[list[Outcome]]:
+    """The outcome of each text."""
+    polls = [Poll(classes, voter.threshold, options) for voter in voters]
     while pending := [number for number, poll in enumerate(polls) if not poll.stopped]:
-        draws = [
-            (text, len(polls[text].votes) + further)
-            for text in pending
-            for further in range(polls[text].wanted())
-        ]
-        rows = [NoisyRow(pieces[text], keys[text], number, noise) for text, number in draws]
-        outputs = yield Ask(GRAPH, rows)
-        votes: dict[int, list[int]] = {text: [] for text in pending}
-        for (text, _), vote in zip(draws, outputs["logits"].argmax(axis=1), strict=True):
-            votes[text].append(int(vote))
+        asked: dict[str, list[tuple[int, Sequence[Row]]]] = {}
         for text in pending:
-            polls[text].add(votes[text])
-    return [poll.outcome() for poll in polls]
-
-
-def threshold_for(noise: Noise, radius: float) -> float:
-    if noise.kind == "gaussian":
-        return certify.gaussian_threshold(noise.scale, radius)
-    return certify.uniform_threshold(noise.scale, radius)
-
-
-def radius_of(noise: Noise, bound: float) -> float:
-    if bound <= 0.5:
-        return 0.0
-    if noise.kind == "gaussian":
-        return certify.gaussian_radius(noise.scale, bound)
-    return certify.uniform_radius(noise.scale, bound)
+            taken = len(polls[text].votes)
+            numbers = range(taken, taken + polls[text].wanted())
+            asked.setdefault(voters[text].graph, []).append((text, voters[text].rows(numbers)))
+        for graph, parts in asked.items():
+            rows = [row for _, part in parts for row in part]
+            logits = (yield Ask(graph, rows))["logits"] if rows else np.zeros((0, classes))
+            start = 0
+            for text, part in parts:
+                end = start + len(part)
+                polls[text].add(voters[text].votes(logits[start:end]))
+                start = end
+    return [poll.outcome(voter.reach) for poll, voter in zip(polls, voters, strict=True)]

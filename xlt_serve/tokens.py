@@ -93,11 +93,17 @@ class Encoder:
         start = 0
         for item in items:
             end = start + len(_sides(item))
-            out.append(self._fit([e.ids for e in encoded[start:end]], limit, long))
+            out.append(self.fit([e.ids for e in encoded[start:end]], limit, long))
             start = end
         return out
 
-    def _fit(self, sides: list[list[int]], limit: int, long: Long) -> Tokens | ItemError:
+    def ids(self, texts: Sequence[str]) -> list[list[int]]:
+        """The tokens of each text alone: for texts that stand in many pairs."""
+        encoded = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
+        return [row.ids for row in encoded]
+
+    def fit(self, sides: list[list[int]], limit: int, long: Long) -> Tokens | ItemError:
+        """One text or two as what the model reads, within the limit."""
         frame = self._frames[len(sides)]
         count = sum(map(len, sides)) + frame.size
         if not all(sides):

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from training.encoders import induced, names, teacher
+from training.encoders import glosses, induced, names, teacher
 from training.encoders.corpus import Pair
 
 WORDS = {"dog": "Hund", "cat": "Katze", "house": "Haus", "red": "rot", "big": "groß"}
@@ -86,3 +86,19 @@ def test_texts_added_at_the_end_cost_only_themselves(
     assert encoded == [["a", "bb"], ["ccc"], ["ccc", "dddd"]]
     np.testing.assert_array_equal(again[:3], first)
     assert again[:, 0].tolist() == [1, 2, 3, 4]
+
+
+def test_wordnets_definitions_and_examples_become_sentences(tmp_path: Path) -> None:
+    line = (
+        "00021265 05 n 02 food 0 solid_food(a) 1 001 @ 00020827 n 0000 | any substance that can "
+        'be eaten; "food was scarce in that winter"; "too short"'
+    )
+    assert list(glosses.texts(line)) == [
+        "food, solid food: any substance that can be eaten",
+        "food was scarce in that winter",
+    ]
+    assert list(glosses.texts("  1 This software and database is | being provided")) == []
+    assert list(glosses.texts("")) == []
+    for name in glosses.FILES:
+        (tmp_path / name).write_text(f"  1 licence\n{line}\n", encoding="utf-8")
+    assert glosses.fetch(tmp_path) == list(glosses.texts(line))  # each text once

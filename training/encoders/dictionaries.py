@@ -32,7 +32,11 @@ PACKAGES = {
     "sw": [("dict-freedict-swh-eng", False), ("dict-freedict-eng-swh", True)],
     "tr": [("dict-freedict-eng-tur", True)],
 }
-LICENCES = {"bg": "CC BY-SA 3.0", "el": "CC BY-SA 3.0, GPL-2+", "hi": "GPL-2+", "sw": "GPL-2+"}
+LICENCES = {
+    "GPL-2+": "ar el es fr hi it nl pt ru sw tr",
+    "GPL-3+": "de pl",
+    "CC BY-SA 3.0": "bg el ja",
+}
 _LATIN = re.compile("[A-Za-z]")
 _SCRIPT = {
     "ar": re.compile("[\u0600-\u06ff]"),

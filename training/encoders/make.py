@@ -91,7 +91,7 @@ def card() -> str:
             tokens=progress["tokens"] / 1e6,
         )
     ]
-    licences = ", ".join(f"{lg}: {text}" for lg, text in dictionaries.LICENCES.items())
+    licences = "; ".join(f"{name}: {lgs}" for name, lgs in dictionaries.LICENCES.items())
     parts.append(_DATA.format(licences=licences))
     if results:
         parts.append(_scores(results))
@@ -155,6 +155,7 @@ _DATA = """## Data and licences
   (CC BY-SA 4.0) with recorded machine translations, half of PAWS-X dev; English train texts of
   xSID, UMSAB, SICK, CAD, ConjNLI, unlabelled.
 - Word lists of FreeDict from Debian's packages ({licences}); Hindi put into Urdu by Apertium (GPL).
+- English definitions and examples of WordNet 3.0 (its own licence, free for any use).
 - Names of pictures and countries from Unicode's CLDR (Unicode licence); word lists learnt from the
   translation pairs above.
 - Teacher: Apache-2.0.

@@ -79,6 +79,7 @@ class EAR(Method):
     sigma: float = 0.1
     table: str = ""
     dictionary_scale: float = 1.0
+    draws: Literal["neighbours", "groups"] = "neighbours"
 
     def problems(self) -> list[str]:
         return least_problems(self, 0, "layer", "sigma")
@@ -87,7 +88,7 @@ class EAR(Method):
         refuse_unspaced("ear", context.source)
         self._source = context.source
         if self.push != "gaussian":
-            self._table = load_synonyms(self.table, context, self.dictionary_scale)
+            self._table = load_synonyms(self.table, context, self.dictionary_scale, self.draws)
         depth = model.depth
         self._layer = self.layer or max(1, depth // 2)
         if self._layer > depth:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from training.method import Context, Method, least_problems
 from training.types import Example
@@ -25,21 +26,24 @@ def synonym_copies(
 class Synonyms(Method):
     """Copies with words redrawn uniformly from {itself} ∪ synonyms, beside the originals.
 
-    Data: a synonym table of the source language (JSON). Composes with everything: it only adds
-    examples. Papers: 10 copies for PAWS-X, 3 for XNLI, 2 in IsoZCL's comparison.
+    ``draws``: from the raw lists, as the paper does, or within "groups", which is what serving
+    certifies: then export the same table (``xlt export --synonyms en=FILE``). Data: a synonym table
+    of the source language (``xlt_serve.synonyms`` has its format). Composes with everything: it only
+    adds examples. Papers: 10 copies for PAWS-X, 3 for XNLI, 2 in IsoZCL's comparison.
     """
 
     copies: int = 10
     table: str = ""
     keep_original: bool = True
     dictionary_scale: float = 1.0
+    draws: Literal["neighbours", "groups"] = "neighbours"
 
     def problems(self) -> list[str]:
         return least_problems(self, 1, "copies")
 
     def augment(self, examples: Sequence[Example], context: Context) -> Iterable[Example]:
         refuse_unspaced("synonyms", context.source)
-        table = load_synonyms(self.table, context, self.dictionary_scale)
+        table = load_synonyms(self.table, context, self.dictionary_scale, self.draws)
         generator = random.Random(f"synonyms/{context.seed}")
         for example in examples:
             foreign = example.language != context.source

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import sys
-from dataclasses import fields
 from typing import Any
 
+from xlt_serve.commands import options as common
 from xlt_serve.errors import UsageError
-from xlt_serve.schema import LONG_CHOICES, MODES, Settings, Smoothing
+from xlt_serve.schema import MODES
 
 MORE = """examples:
   xlt score reviews.csv scored.csv --text body
@@ -41,15 +41,8 @@ def add(commands: Any) -> None:
     sub.add_argument("--bundle", default=None, help="shipped name or folder (default: topics)")
     sub.add_argument("--text", default=None, metavar="COL", help='default: "text", or the only one')
     sub.add_argument("--pair", default=None, metavar="COL", help="the second text of a pair")
-    sub.add_argument("--translation", default=None, metavar="COL", help="a text's own translation")
     sub.add_argument("--mode", choices=MODES, default="plain", help="default: plain")
-    sub.add_argument(
-        "--long", choices=LONG_CHOICES, default="truncate", help="for texts over the limit"
-    )
-    sub.add_argument("--language", default=None, help="instead of detecting it")
-    sub.add_argument("--max-length", type=int, default=None, metavar="TOKENS")
-    sub.add_argument("--abstain-below", type=float, default=None, metavar="P")
-    sub.add_argument("--top-k", type=int, default=None, metavar="K", help="probabilities to keep")
+    common.add_reading(sub)
     sub.add_argument("--in-format", choices=("csv", "tsv", "jsonl", "txt", "parquet"), default=None)
     sub.add_argument("--out-format", choices=("csv", "tsv", "jsonl", "parquet"), default=None)
     sub.add_argument("--prefix", default="xlt_", help="of the columns that are added")
@@ -61,36 +54,26 @@ def add(commands: Any) -> None:
     sub.add_argument(
         "--workers", type=int, default=0, metavar="N", help="default: a core each; with ray: actors"
     )
-    sub.add_argument(
-        "--provider", choices=("cpu", "cuda", "tensorrt"), default="cpu", help="default: cpu"
-    )
+    common.add_provider(sub)
     sub.add_argument(
         "--window", type=int, default=4096, metavar="ROWS", help="sorted by length at a time"
     )
     sub.add_argument("--work", default=None, metavar="DIR", help="instead of OUT.partial")
     sub.add_argument("--quiet", action="store_true", help="no progress, no summary")
     group = sub.add_argument_group("mode smoothed")
-    defaults = Smoothing()
-    group.add_argument("--samples", type=int, default=defaults.samples, help="most draws")
-    group.add_argument("--alpha", type=float, default=defaults.alpha, help="error level")
-    group.add_argument("--radius", type=float, default=None, help="to certify")
-    group.add_argument("--noise", default=None, help="gaussian or uniform (default: as trained)")
-    group.add_argument("--scale", type=float, default=None, help="of the noise")
-    group.add_argument("--seed", type=int, default=0, help="of the draws (default: 0)")
-
-
-def settings_of(options: argparse.Namespace) -> dict[str, Any]:
-    """What ``predict`` is given: the fields of ``Settings`` that this command has an option for."""
-    out = {f.name: getattr(options, f.name) for f in fields(Settings) if hasattr(options, f.name)}
-    if options.mode == "smoothed":
-        known = [f.name for f in fields(Smoothing) if hasattr(options, f.name)]
-        given: dict[str, Any] = {name: getattr(options, name) for name in known}
-        out["smoothing"] = Smoothing(**given)
-    Settings(**out)  # a wrong option fails before a model is loaded
-    return out
+    common.add_smoothing(group, seed=0)
+    group = sub.add_argument_group("modes paired and translate")
+    group.add_argument(
+        "--translation", default=None, metavar="COL", help="a text's own translation"
+    )
+    common.add_translators(group)
+    group.add_argument(
+        "--require-translation", action="store_true", help="an error instead of the plain answer"
+    )
 
 
 def run(options: argparse.Namespace) -> None:
+    from xlt_serve import synonyms
     from xlt_serve.scoring import Order, score
 
     order = Order(
@@ -100,7 +83,9 @@ def run(options: argparse.Namespace) -> None:
         text=options.text,
         pair=options.pair,
         translation=options.translation,
-        settings=settings_of(options),
+        translators=None if options.translators is None else str(options.translators),
+        tables={lg: str(file) for lg, file in synonyms.files(options.tables).items()},
+        settings=common.settings_of(options),
         in_format=options.in_format,
         out_format=options.out_format,
         prefix=options.prefix,

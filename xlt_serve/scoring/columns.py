@@ -27,8 +27,8 @@ PLAIN = (
 )
 FURTHER = {
     "smoothed": ("votes", "draws", "seed", "lower_bound", "certificate", "warning"),
-    "translate": ("translation",),
-    "paired": ("mixed", "ratio", "translation"),
+    "translate": ("translation", "translator", "reason"),
+    "paired": ("mixed", "ratio", "translation", "translator", "reason"),
 }
 
 
@@ -72,6 +72,7 @@ def arrow_type(name: str, labels: Sequence[str]) -> Any:
         "draws": pa.int64(),
         "seed": pa.int64(),
         "lower_bound": pa.float64(),
+        "mixed": pa.bool_(),
         "ratio": pa.float64(),
     }
     return kinds.get(name, text)

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from xlt_serve.bundle import Bundle
+from xlt_serve.bundle import Bundle, digest
 from xlt_serve.errors import UsageError
 from xlt_serve.pipeline import BUDGET
 from xlt_serve.scoring import codecs, places
@@ -24,7 +24,8 @@ ENGINES = ("local", "ray")
 class Order:
     """One call of ``xlt score``. ``settings`` are those of ``Classifier.predict``; ``text``, ``pair``
     and ``translation`` name columns; ``work``: the folder for what is not finished yet, by default
-    beside the output; ``workers``: cores, or Ray actors, 0 for all."""
+    beside the output; ``workers``: cores, or Ray actors, 0 for all. ``translators``: a TOML file of
+    engines; ``tables``: language → file of synonyms."""
 
     source: str
     out: str
@@ -32,6 +33,8 @@ class Order:
     text: str | None = None
     pair: str | None = None
     translation: str | None = None
+    translators: str | None = None
+    tables: dict[str, str] = field(default_factory=dict)
     settings: dict[str, Any] = field(default_factory=dict)
     in_format: str | None = None
     out_format: str | None = None
@@ -128,6 +131,8 @@ def essence(order: Order, bundle: Bundle, units: Sequence[Unit]) -> dict[str, An
         "bundle": f"{bundle.manifest.name} {bundle.manifest.version}",
         "output": [[unit.name, unit.format, unit.codec] for unit in units],
         **{key: getattr(order, key) for key in kept},
+        "translators": order.translators and digest(Path(order.translators)),
+        "synonyms": {language: digest(Path(file)) for language, file in order.tables.items()},
         **settings,
     }
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from xlt_serve import bundle as bundles
+from xlt_serve import translation
 from xlt_serve.bundle import Bundle, digest
 from xlt_serve.errors import DataError, UsageError
 from xlt_serve.pipeline import Classifier
@@ -83,12 +84,19 @@ def score(order: Order, quiet: bool = True, open_predictor: Open | None = None) 
 
 
 def opened(bundle: Bundle, order: Order) -> Classifier:
-    return Classifier(bundle, Options(threads=1, provider=order.provider), order.budget)
+    options = Options(threads=1, provider=order.provider)
+    translators = None
+    if order.translators is not None:
+        translators = translation.load(Path(order.translators))
+        translators.deadline = None  # a file is in no hurry, and the engines' own time-outs hold
+    return Classifier(bundle, options, order.budget, translators, order.tables)
 
 
 def workers_of(order: Order) -> int:
-    """On a GPU two: one prepares while the other runs."""
-    return order.workers or (available_cores() if order.provider == "cpu" else 2)
+    """On a GPU two: one prepares while the other runs. With translators twice as many: while some
+    wait for their translations, the others run."""
+    least = available_cores() if order.provider == "cpu" else 2
+    return order.workers or (2 * least if order.translators else least)
 
 
 def with_columns(order: Order, bundle: Bundle, found: Layout) -> Order:

@@ -1,0 +1,476 @@
+"""What smoothing is worth: ``python -m benchmarks.robustness --data ../shared/data``.
+
+Trains vanilla, noise (one for each σ) and synonyms on SIB-200's English labels, exports them, and
+measures them as they are served. σ is the largest (doubled on from the last given while it fits) whose smoothed accuracy on dev (an abstention is a
+mistake) is within two points of plain prediction, the better of the vanilla and the noisy model's;
+test data have no say in it. Everything after that is on test where it is open, else on dev.
+
+Resumable: what has been measured stands in ``--work`` and is read, not repeated. Writes
+``benchmarks/results/robustness.json``, a Markdown report and a picture of certified accuracy against
+radius for each language.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks import attacks, misses
+from benchmarks.robustness_report import draw, markdown
+from training import config, export, trainer
+from training import model as models
+from training.data import languages, load_split
+from training.methods.code_switch import switch
+from training.methods.noise import Noise as NoiseMethod
+from training.methods.synonyms import Synonyms
+from training.types import Example
+from training.words import load_lexicons
+from xlt_serve import certify, smooth
+from xlt_serve.batching import plan
+from xlt_serve.feeds import feeds
+from xlt_serve.noise import Noise
+from xlt_serve.pipeline import Classifier, load
+from xlt_serve.schema import Smoothing
+from xlt_serve.steps import Ask
+from xlt_serve.synonyms import DRAWS, Table, read
+from xlt_serve.words import parts
+
+HERE = Path(__file__).parent
+CONFIGS = HERE.parent / "training" / "configs" / "sib200"
+TASK = "sib200"
+MOST_SIGMAS = 9
+SELECTION = 20
+"""Votes that choose the label of a certificate, apart from those that bound its probability."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
+    parser.add_argument("--encoder", default="small")
+    parser.add_argument("--languages", default="", help="comma-separated; default: all")
+    parser.add_argument("--sigmas", default="0.1,0.25,0.5,1", help="rising")
+    parser.add_argument("--texts", type=int, default=30, help="of each language, for certificates")
+    parser.add_argument("--draws", type=int, default=500, help="of each text, for certificates")
+    parser.add_argument("--attacked", type=int, default=10, help="texts of each language")
+    parser.add_argument("--synonym-texts", type=int, default=100)
+    parser.add_argument("--trials", type=int, default=20_000)
+    parser.add_argument("--alpha", type=float, default=0.001)
+    parser.add_argument("--precision", default="int8")
+    parser.add_argument("--override", nargs="*", default=[], help="config keys of all trainings")
+    parser.add_argument("--work", type=Path, default=Path("build/robustness"))
+    parser.add_argument("--out", type=Path, default=HERE / "results" / "robustness.json")
+    options = parser.parse_args()
+    results = Benchmark(options).run()
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    options.out.write_text(json.dumps(results, indent=1) + "\n")
+    options.out.with_suffix(".md").write_text(markdown(results))
+    draw(results, options.out.with_suffix(".png"))
+    print(options.out.with_suffix(".md").read_text())
+
+
+class Benchmark:
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options, self.work, self.alpha = options, options.work, options.alpha
+        self.work.mkdir(parents=True, exist_ok=True)
+        asked = {k: str(v) for k, v in vars(options).items() if k not in ("work", "out")}
+        kept = self.work / "options.json"
+        if kept.is_file() and json.loads(kept.read_text()) != asked:
+            raise SystemExit(f"{kept}: has other options; give another --work, or delete it")
+        kept.write_text(json.dumps(asked))
+        there = languages(TASK, options.data, "dev")
+        self.languages = options.languages.split(",") if options.languages else there
+        tested = languages(TASK, options.data, "test")
+        self.items: dict[str, list[Example]] = {}
+        self.splits: dict[str, str] = {}
+        for language in self.languages:
+            self.splits[language] = "test" if language in tested else "dev"
+            self.items[language] = load_split(TASK, options.data, self.splits[language], language)
+        self.sigmas = sorted(float(part) for part in options.sigmas.split(","))
+        self.served: dict[str, Classifier] = {}
+
+    def run(self) -> dict[str, Any]:
+        choice = self.stage("sigma", self.choose_sigma)
+        self.sigma: float = choice["sigma"]
+        self.noise = Noise("gaussian", self.sigma)
+        self.noisy = f"noise-{self.sigma}"
+        rows: dict[str, Any] = {
+            "task": TASK,
+            "encoder": self.options.encoder,
+            "precision": self.options.precision,
+            "alpha": self.alpha,
+            "splits": self.splits,
+            "choice": choice,
+        }
+        for name in ("vanilla", self.noisy):
+            kind = name.partition("-")[0]
+            rows[f"plain/{kind}"] = self.by_language(f"plain-{kind}", self.plain, name)
+            rows[f"smoothed/{kind}"] = self.by_language(f"smoothed-{kind}", self.smoothed, name)
+            rows[f"certified/{kind}"] = self.by_language(f"certified-{kind}", self.certified, name)
+        rows["synonym_distance"] = self.stage("synonym-distance", self.synonym_distance)
+        rows["time"] = self.stage("time", self.time)
+        rows["embedding_noise"] = self.by_language("embedding-noise", self.under_noise)
+        rows["code_switched"] = self.stage("code-switched", self.code_switched)
+        rows["pgd"] = self.by_language("pgd", self.pgd)
+        rows["synonyms"] = {
+            name: self.stage(f"synonyms-{name}", self.synonyms, name)
+            for name in ("vanilla", self.noisy, "synonyms")
+        }
+        rows["misses"] = self.stage("misses", misses.simulate, self.options.trials)
+        return rows
+
+    # What is kept
+
+    def stage(self, name: str, measure: Callable[..., Any], *given: Any) -> Any:
+        kept = self.work / f"{name}.json"
+        if not kept.is_file():
+            begun = time.time()
+            found = measure(*given)
+            kept.with_suffix(".part").write_text(json.dumps(found))
+            kept.with_suffix(".part").rename(kept)
+            print(f"{name}: {time.time() - begun:.0f} s", flush=True)
+        return json.loads(kept.read_text())
+
+    def by_language(self, name: str, measure: Callable[..., Any], *given: Any) -> dict[str, Any]:
+        return {
+            language: self.stage(f"{name}-{language}", measure, language, *given)
+            for language in self.languages
+        }
+
+    # Models
+
+    def checkpoint(self, name: str) -> Path:
+        folder = self.work / "runs" / name
+        kind, _, sigma = name.partition("-")
+        overrides = [f"task.data={self.options.data}", f"encoder={self.options.encoder}"]
+        made = config.load(CONFIGS / f"{kind}.toml", overrides + self.options.override)
+        for method in made.stages[0].methods:
+            if isinstance(method, NoiseMethod):
+                method.distribution, method.sigma = "gaussian", float(sigma)
+            if isinstance(method, Synonyms):
+                method.draws = "groups"  # the table that is served, as it is served
+        trainer.train(made, folder)
+        return folder
+
+    def of(self, name: str) -> Classifier:
+        """A served model; trained and exported when it is first asked for."""
+        if name not in self.served:
+            bundle = self.work / "bundles" / name
+            if not (bundle / "bundle.json").is_file():
+                order = export.Order(
+                    precision=self.options.precision,
+                    graphs=["plain", "perturbed"],
+                    data=str(self.options.data),
+                    languages=self.languages,
+                    agreement=0.9,
+                )
+                export.export(self.checkpoint(name), bundle, order)
+            table = self.options.data / "lexicons" / "en-synonyms.json"
+            self.served[name] = load(bundle, synonyms={"en": table})
+        return self.served[name]
+
+    def table(self) -> Table:
+        return read(self.options.data / "lexicons" / "en-synonyms.json", "en")
+
+    # Accuracy
+
+    def choose_sigma(self) -> dict[str, Any]:
+        """On dev alone; means over languages."""
+        dev = {lg: load_split(TASK, self.options.data, "dev", lg) for lg in self.languages}
+        vanilla = self.mean_right(self.of("vanilla"), dev)
+        tried: list[dict[str, Any]] = []
+        while len(tried) < len(self.sigmas) or (tried[-1]["fits"] and len(tried) < MOST_SIGMAS):
+            more = self.sigmas[len(tried) :]
+            sigma = more[0] if more else 2 * tried[-1]["sigma"]
+            served = self.of(f"noise-{sigma}")
+            asked = Smoothing(noise="gaussian", scale=sigma, alpha=self.alpha, seed=1)
+            plain = self.mean_right(served, dev)
+            smoothed = self.mean_right(served, dev, mode="smoothed", smoothing=asked)
+            fits = smoothed >= max(plain, vanilla) - 0.02
+            tried.append({"sigma": sigma, "plain": plain, "smoothed": smoothed, "fits": fits})
+            print(tried[-1], flush=True)
+        fitting = [row["sigma"] for row in tried if row["fits"]]
+        return {
+            "sigma": max(fitting) if fitting else min(self.sigmas),
+            "found": bool(fitting),
+            "vanilla": vanilla,
+            "tried": tried,
+        }
+
+    def mean_right(self, served: Classifier, items: dict[str, list[Example]], **how: Any) -> float:
+        return float(np.mean([np.mean(self.right(served, rows, **how)) for rows in items.values()]))
+
+    def right(self, served: Classifier, examples: Sequence[Example], **how: Any) -> list[bool]:
+        found = served.predict([e.text for e in examples], **({"abstain_below": 0} | how))
+        return [p.label == e.label for p, e in zip(found, examples, strict=True)]
+
+    def plain(self, language: str, name: str) -> list[bool]:
+        return self.right(self.of(name), self.items[language])
+
+    def smoothed(self, language: str, name: str) -> dict[str, Any]:
+        """Early stopping as it is served: at most 100 draws."""
+        examples = self.items[language]
+        asked = Smoothing(noise="gaussian", scale=self.sigma, alpha=self.alpha, seed=2)
+        found = self.of(name).predict([e.text for e in examples], mode="smoothed", smoothing=asked)
+        return {
+            "right": [p.label == e.label for p, e in zip(found, examples, strict=True)],
+            "decided": [p.label is not None for p in found],
+            "draws": [p.smoothed.draws for p in found if p.smoothed is not None],
+        }
+
+    # Certificates
+
+    def certified(self, language: str, name: str) -> dict[str, Any]:
+        """Of a fixed number of draws: each text's label and radius (0: ABSTAIN), and whether it is
+        right. ``agreed``: the race on the same draws has not another label."""
+        served = self.of(name)
+        examples = self.items[language][: self.options.texts]
+        radii, right, agreed = [], [], []
+        for example in examples:
+            text = attacks.noisy_text(served, example.text, 3, self.noise)
+            rows = text.rows(range(self.options.draws))
+            votes = served.runners.run(Ask("perturbed", rows))["logits"].argmax(axis=1)
+            counts = [
+                np.bincount(part, minlength=len(served.labels)).tolist()
+                for part in (votes[:SELECTION], votes[SELECTION:])
+            ]
+            decision = certify.certify(*counts, self.alpha)
+            race = certify.LabelRace(len(served.labels), self.alpha / 2, len(votes))
+            early = race.add(votes.tolist()).label
+            fixed = certify.predict(np.sum(counts, axis=0).tolist(), self.alpha)
+            label = decision.label
+            radii.append(
+                0.0 if label is None else certify.gaussian_radius(self.sigma, decision.lower_bound)
+            )
+            right.append(label is not None and served.labels[label] == example.label)
+            agreed.append(early is None or fixed is None or early == fixed)
+        return {"radius": radii, "right": right, "agreed": agreed}
+
+    def synonym_distance(self) -> dict[str, Any]:
+        """‖E(x) − E(x')‖₂ where x' has one word's nearest synonym (of those with as many tokens, so
+        that the others keep their places), over the words of English texts; noise-trained model."""
+        import torch
+
+        network, _ = models.load(self.work / "runs" / self.noisy)
+        table, distances = self.table(), []
+        examples = load_split(TASK, self.options.data, "dev", "en")
+        for example in examples[: max(10, self.options.texts)]:
+            words = example.text.split()
+            others = []
+            for place, word in enumerate(words):
+                before, core, after = parts(word)
+                for choice in table.choices(core, "neighbours")[1:]:
+                    changed = [*words[:place], before + choice + after, *words[place + 1 :]]
+                    others.append((place, " ".join(changed)))
+            if not others:
+                continue
+            texts = [" ".join(words), *(text for _, text in others)]
+            batch = network.batch([Example(text, example.label, "en") for text in texts])
+            with torch.no_grad():
+                embedded, mask = network.embed(batch), network.mask(batch)
+            nearest: dict[int, float] = {}
+            for (place, _), row, real in zip(others, embedded[1:], mask[1:], strict=True):
+                if int(real.sum()) == int(mask[0].sum()):
+                    length = int(real.sum())
+                    distance = float((row[:length] - embedded[0, :length]).norm())
+                    nearest[place] = min(nearest.get(place, distance), distance)
+            distances += nearest.values()
+        return {"median": statistics.median(distances), "words": len(distances)}
+
+    # Time
+
+    def time(self, repeats: int = 5) -> dict[str, Any]:
+        """At 100 draws, without early stopping: the served prediction less the time that its noise
+        takes, over the bare session on the same batches. One text, and eight, in a request."""
+        served = self.of(self.noisy)
+        runner: Any = served.runners.of("perturbed")
+        examples = [e.text for language in self.languages for e in self.items[language]]
+        random.Random(0).shuffle(examples)
+        asked = Smoothing(100, 1e-60, noise="gaussian", scale=self.sigma, seed=1)
+        out: dict[str, Any] = {}
+        for size in (1, 8):
+            texts = examples[:size]
+            rows = [
+                row
+                for text in texts
+                for row in attacks.noisy_text(served, text, 1, self.noise).rows(range(100))
+            ]
+            ready = []
+            for batch in plan([row.length for row in rows], served.budget):
+                part = [rows[i] for i in batch]
+                pieces = list({id(row.piece): row.piece for row in part}.values())
+                place = {id(piece): number for number, piece in enumerate(pieces)}
+                given = feeds(pieces, runner.session, runner.pad_id)
+                given["row"] = np.array([place[id(row.piece)] for row in part], dtype=np.int64)
+                given["noise"] = runner.noise(part, given["input_ids"].shape[1])
+                ready.append(given)
+            spent = [0.0]
+            original = runner.noise
+
+            def timed(rows: Any, longest: int) -> Any:
+                begun = time.perf_counter()
+                made = original(rows, longest)  # noqa: B023
+                spent[0] += time.perf_counter() - begun  # noqa: B023
+                return made
+
+            ratios, noise_shares = [], []
+            for number in range(repeats + 1):
+                begun = time.perf_counter()
+                for given in ready:
+                    runner.session.run(given)
+                bare = time.perf_counter() - begun
+                spent[0], runner.noise = 0.0, timed
+                begun = time.perf_counter()
+                answers = served.predict(texts, mode="smoothed", smoothing=asked)
+                whole = time.perf_counter() - begun
+                runner.noise = original
+                assert all(a.smoothed is not None and a.smoothed.draws == 100 for a in answers)
+                if number:  # the first is for warming up
+                    ratios.append((whole - spent[0]) / bare)
+                    noise_shares.append(spent[0] / bare)
+            out["one text" if size == 1 else f"{size} texts"] = {
+                "ratio": statistics.median(ratios),
+                "ratios": ratios,
+                "noise_to_session": statistics.median(noise_shares),
+            }
+        return out
+
+    # Under noise and switched codes
+
+    def under_noise(self, language: str) -> dict[str, Any]:
+        """The input's own E(x) moved by noise of σ and 2σ: plain vanilla, smoothed noise-trained."""
+        examples = self.items[language][: self.options.texts]
+        vanilla, noisy = self.of("vanilla"), self.of(self.noisy)
+        options = smooth.Options(100, self.alpha)
+        out = {}
+        for factor in (1, 2):
+            moved = []
+            for served in (vanilla, noisy):
+                texts = []
+                for number, example in enumerate(examples):
+                    text = attacks.noisy_text(served, example.text, 4, self.noise)
+                    generator = np.random.default_rng([factor, number])
+                    width = served.runners.of("perturbed").width  # type: ignore[attr-defined]
+                    shift = generator.standard_normal((text.piece.length, width), np.float32)
+                    texts.append(attacks.ShiftedText(text, factor * self.sigma * shift))
+                moved.append(texts)
+            plain = attacks.shifted_labels(vanilla, moved[0])
+            voted = attacks.shifted_votes(noisy, moved[1], options)
+            truth = [vanilla.labels.index(e.label) for e in examples]
+            out[str(factor)] = {
+                "vanilla": [a == b for a, b in zip(plain, truth, strict=True)],
+                "smoothed": [v.label == b for v, b in zip(voted, truth, strict=True)],
+            }
+        return out
+
+    def code_switched(self) -> dict[str, Any]:
+        """English texts, each word that a dictionary knows switched with p = ½."""
+        lexicons = load_lexicons(self.options.data, "en", [])
+        chosen = {lg: lexicons[lg] for lg in self.languages if lg in lexicons}
+        examples = self.items.get("en") or load_split(TASK, self.options.data, "test", "en")
+        asked = Smoothing(noise="gaussian", scale=self.sigma, alpha=self.alpha, seed=5)
+        out = {}
+        for language, table in chosen.items():
+            generator = random.Random(f"switch/{language}")
+            mixed = [
+                e.with_texts([switch(e.text, {language: table}, 0.5, generator)]) for e in examples
+            ]
+            out[language] = {
+                "vanilla": self.right(self.of("vanilla"), mixed, language="en"),
+                "smoothed": self.right(
+                    self.of(self.noisy), mixed, mode="smoothed", smoothing=asked, language="en"
+                ),
+            }
+        return out
+
+    # Attacks
+
+    def pgd(self, language: str) -> dict[str, Any]:
+        """Texts with a certificate, moved as far as it reaches; and further, where labels may fall."""
+        served = self.of(self.noisy)
+        network, _ = models.load(self.work / "runs" / self.noisy)
+        options = smooth.Options(200, self.alpha)
+        certificates = self.stage(
+            f"certified-noise-{language}", self.certified, language, self.noisy
+        )
+        rows = []
+        examples = zip(self.items[language], certificates["radius"], strict=False)
+        for number, (example, radius) in enumerate(examples):
+            if radius <= 0 or len(rows) >= self.options.attacked:
+                continue
+            text = attacks.noisy_text(served, example.text, 6, self.noise)
+            [before] = attacks.shifted_votes(served, [attacks.ShiftedText(text, None)], options)
+            if before.label is None:
+                continue
+            fell = {}
+            for factor in (1, 4, 16):
+                shift = attacks.pgd(
+                    network, example, before.label, self.sigma, factor * radius, seed=number
+                )
+                moved = attacks.ShiftedText(
+                    attacks.noisy_text(served, example.text, 7, self.noise), shift
+                )
+                [after] = attacks.shifted_votes(served, [moved], options)
+                fell[str(factor)] = after.label is not None and after.label != before.label
+            rows.append({"radius": radius, "fell": fell})
+        return {"attacks": rows}
+
+    def synonyms(self, name: str) -> dict[str, Any]:
+        """English texts: certificates by groups and by raw lists, and a greedy search inside them."""
+        served, table = self.of(name), self.table()
+        examples = load_split(TASK, self.options.data, "test", "en")[: self.options.synonym_texts]
+        texts = [e.text for e in examples]
+        plain = served.predict(texts, abstain_below=0)
+        out: dict[str, Any] = {
+            "plain_right": [p.label == e.label for p, e in zip(plain, examples, strict=True)]
+        }
+        for draws in DRAWS:
+            asked = Smoothing(1000, self.alpha, noise="synonym", synonyms=draws, words=1, seed=8)
+            again = Smoothing(1000, self.alpha, noise="synonym", synonyms=draws, seed=9)
+            how: dict[str, Any] = {"mode": "smoothed", "language": "en"}
+            answers = served.predict(texts, smoothing=asked, **how)
+            attacked, numbers = [], []
+            for number, answer in enumerate(answers):
+                proved = answer.smoothed.certificate if answer.smoothed else None
+                if proved is None or answer.label is None:
+                    continue
+                label = served.labels.index(answer.label)
+                numbers.append(number)
+                attacked.append(
+                    attacks.substitution(
+                        served, texts[number], label, table, draws, proved.words or 0
+                    )
+                )
+            after = served.predict(attacked, smoothing=again, **how)
+            after_plain = served.predict(attacked, abstain_below=0)
+            out[draws] = {
+                "right": [a.label == e.label for a, e in zip(answers, examples, strict=True)],
+                "decided": [a.label is not None for a in answers],
+                "draws": [a.smoothed.draws for a in answers if a.smoothed],
+                "certified": [
+                    0
+                    if a.smoothed is None or a.smoothed.certificate is None
+                    else a.smoothed.certificate.words
+                    for a in answers
+                ],
+                "attacked": len(numbers),
+                "plain_fell": sum(
+                    plain[n].label != p.label for n, p in zip(numbers, after_plain, strict=True)
+                ),
+                "broken": sum(
+                    a.label is not None and a.label != answers[n].label
+                    for n, a in zip(numbers, after, strict=True)
+                ),
+            }
+        return out
+
+
+if __name__ == "__main__":
+    main()

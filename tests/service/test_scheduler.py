@@ -1,0 +1,332 @@
+"""The live queue, with a model that squares lengths, takes its time and chokes on poison."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+
+from xlt_serve.pipeline import load
+from xlt_serve.scheduler import Busy, Closed, Limits, Run, RunFailed, Scheduler
+from xlt_serve.schema import Settings, Smoothing
+from xlt_serve.steps import Ask, Outputs, Steps
+
+
+@dataclass(frozen=True)
+class Word:
+    text: str
+
+    @property
+    def length(self) -> int:
+        return len(self.text)
+
+
+@dataclass
+class Squares:
+    """Runner of the only graph; holds every run until ``gate`` is open."""
+
+    budget: int = 64
+    seconds_per_token: float = 0.0
+    gate: threading.Event = field(default_factory=threading.Event)
+    batches: list[list[str]] = field(default_factory=list)
+    held: bool = False
+
+    def __post_init__(self) -> None:
+        self.gate.set()
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def of(self, graph: str) -> Squares:
+        return self
+
+    def run(self, rows: Sequence[Word]) -> Outputs:
+        self.held = not self.gate.is_set()
+        self.gate.wait(10)
+        self.batches.append([row.text for row in rows])
+        time.sleep(self.seconds_per_token * max(r.length for r in rows) * len(rows))
+        if any("poison" in row.text for row in rows):
+            raise MemoryError("poisoned")
+        return {"values": np.array([row.length**2 for row in rows])}
+
+
+def squares(texts: Sequence[str], rounds: int = 1) -> Steps[list[int]]:
+    values: list[int] = []
+    for _ in range(rounds):
+        outputs = yield Ask("squares", [Word(text) for text in texts])
+        values += outputs["values"].tolist()
+    return values
+
+
+@pytest.fixture
+def scheduler() -> Iterator[Scheduler]:
+    made = Scheduler(Limits(least=64, speed=1e4))
+    yield made
+    made.close()
+
+
+async def ask(
+    scheduler: Scheduler, model: Squares, texts: Sequence[str], rounds: int = 1
+) -> list[int]:
+    ticket = scheduler.admit(sum(map(len, texts)))
+    try:
+        return await scheduler.predict(ticket, squares(texts, rounds), model)
+    finally:
+        scheduler.leave(ticket)
+
+
+async def hold(scheduler: Scheduler, model: Squares) -> asyncio.Task[list[int]]:
+    """A request whose run does not end before the gate opens: what comes now has to wait."""
+    model.gate.clear()
+    task = asyncio.create_task(ask(scheduler, model, ["!"]))
+    await until(lambda: model.held)
+    return task
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(5):
+        while not condition():
+            await asyncio.sleep(0.001)
+
+
+def test_many_requests_share_batches_and_each_gets_its_own_answer(scheduler: Scheduler) -> None:
+    model = Squares()
+
+    async def main() -> None:
+        first = await hold(scheduler, model)
+        requests = [["x" * (1 + (n * k) % 9) for k in range(1 + n % 4)] for n in range(40)]
+        tasks = [asyncio.create_task(ask(scheduler, model, texts, 3)) for texts in requests]
+        await until(lambda: scheduler.waiting_tokens() > 100)
+        model.gate.set()
+        for texts, got in zip(requests, await asyncio.gather(*tasks), strict=True):
+            assert got == [len(text) ** 2 for text in texts] * 3
+        assert await first == [1]
+
+    asyncio.run(main())
+    assert len(model.batches) < 40 * 3 / 2
+    assert all(max(map(len, batch)) * len(batch) <= 64 for batch in model.batches)
+    assert scheduler.waiting_tokens() == 0
+
+
+def test_a_poisoned_row_fails_its_own_request_alone(scheduler: Scheduler) -> None:
+    model, runs = Squares(), list[Run]()
+    scheduler.on_run = runs.append
+
+    async def main() -> list[object]:
+        first = await hold(scheduler, model)
+        requests = [["aaaaaa"], ["bbbbbb", "poison"], ["cccccc"], ["dddddd", "eeeeee"]]
+        tasks = [asyncio.create_task(ask(scheduler, model, texts)) for texts in requests]
+        await until(lambda: scheduler.waiting_tokens() == 36)
+        model.gate.set()
+        await first
+        return await asyncio.gather(*tasks, return_exceptions=True)
+
+    first, failed, third, fourth = asyncio.run(main())
+    assert (first, third, fourth) == ([36], [36], [36, 36])
+    assert isinstance(failed, RunFailed)
+    assert isinstance(failed.__cause__, MemoryError)
+    assert any(run.error for run in runs)
+    assert scheduler.waiting_tokens() == 0
+
+
+def test_a_short_request_does_not_wait_for_all_of_a_long_one(scheduler: Scheduler) -> None:
+    model = Squares(seconds_per_token=1e-4)
+
+    async def main() -> tuple[float, float]:
+        begun = time.monotonic()
+        long = asyncio.create_task(ask(scheduler, model, ["x" * 16] * 400))
+        await until(lambda: len(model.batches) >= 2)
+        await ask(scheduler, model, ["y" * 16])
+        short_done = time.monotonic() - begun
+        await long
+        return short_done, time.monotonic() - begun
+
+    short, long = asyncio.run(main())
+    assert short < long / 2
+
+
+def test_no_row_starves_among_newcomers(scheduler: Scheduler) -> None:
+    """A row of odd length is due by its time, however many well-packing rows keep coming."""
+    model = Squares(seconds_per_token=5e-5)
+
+    async def main() -> float:
+        stop = False
+
+        async def client() -> None:
+            while not stop:
+                await ask(scheduler, model, ["x" * 8] * 8)
+
+        clients = [asyncio.create_task(client()) for _ in range(8)]
+        await until(lambda: len(model.batches) > 20)
+        begun = time.monotonic()
+        await ask(scheduler, model, ["z" * 60])
+        waited = time.monotonic() - begun
+        stop = True
+        await asyncio.gather(*clients)
+        return waited
+
+    assert asyncio.run(main()) < 1
+
+
+def test_a_client_that_leaves_takes_its_rows_along(scheduler: Scheduler) -> None:
+    model = Squares()
+
+    async def main() -> None:
+        stays = await hold(scheduler, model)
+        leaves = asyncio.create_task(ask(scheduler, model, ["leaves"] * 30))
+        await until(lambda: scheduler.waiting_tokens() == 180)
+        leaves.cancel()
+        await asyncio.gather(leaves, return_exceptions=True)
+        assert scheduler.waiting_tokens() == 0
+        model.gate.set()
+        assert await stays == [1]
+
+    asyncio.run(main())
+    assert model.batches == [["!"]]
+
+
+def test_too_much_work_is_refused_with_a_time_to_come_back() -> None:
+    scheduler = Scheduler(Limits(tokens=1000, wait=0.5, speed=100))
+    model = Squares()
+
+    async def main() -> None:
+        tasks = [await hold(scheduler, model)]
+        # A large request gets in when nothing waits, whatever its size.
+        tasks.append(asyncio.create_task(ask(scheduler, model, ["x" * 10] * 300)))
+        await until(lambda: scheduler.waiting_tokens() == 3000)
+        with pytest.raises(Busy, match="try again in 3") as refused:
+            scheduler.admit(10)
+        assert 29 <= refused.value.retry_after <= 30
+        model.gate.set()
+        await asyncio.gather(*tasks)
+        assert scheduler.waiting_seconds() == 0
+        scheduler.leave(scheduler.admit(10))
+
+    asyncio.run(main())
+    scheduler.close()
+    with pytest.raises(Closed):
+        scheduler.admit(1)
+
+
+def test_a_request_that_can_not_make_its_deadline_is_refused_at_once(scheduler: Scheduler) -> None:
+    model = Squares()
+
+    async def main() -> None:
+        first = await hold(scheduler, model)
+        task = asyncio.create_task(ask(scheduler, model, ["x" * 10] * 900))
+        await until(lambda: scheduler.waiting_tokens() == 9000)
+        with pytest.raises(Busy):
+            scheduler.admit(10, timeout=0.1)
+        scheduler.leave(scheduler.admit(10, timeout=5))
+        model.gate.set()
+        await asyncio.gather(first, task)
+
+    asyncio.run(main())
+
+
+def test_closing_finishes_what_was_let_in() -> None:
+    scheduler = Scheduler(Limits())
+    model = Squares()
+
+    async def main() -> list[int]:
+        first = await hold(scheduler, model)
+        task = asyncio.create_task(ask(scheduler, model, ["x" * 5] * 3))
+        await until(lambda: scheduler.waiting_tokens() == 15)
+        closing = asyncio.create_task(asyncio.to_thread(scheduler.close))
+        model.gate.set()
+        await first
+        got = await task
+        await closing
+        return got
+
+    assert asyncio.run(main()) == [25] * 3
+
+
+def test_a_lone_request_pays_no_batching_delay(scheduler: Scheduler) -> None:
+    model = Squares()
+
+    async def main() -> list[float]:
+        seconds = []
+        for _ in range(60):
+            begun = time.perf_counter()
+            await ask(scheduler, model, ["alone"])
+            seconds.append(time.perf_counter() - begun)
+        return seconds
+
+    assert sorted(asyncio.run(main()))[30] < 0.003
+
+
+def test_a_second_kind_of_ask_is_awaited_beside_the_queue(scheduler: Scheduler) -> None:
+    @dataclass(frozen=True)
+    class Upper:
+        text: str
+
+    async def upper(ask: Upper) -> str:
+        await asyncio.sleep(0)
+        return ask.text.upper()
+
+    def steps() -> Steps[str]:
+        text: object = yield Upper("abc")  # type: ignore[misc]
+        outputs = yield Ask("squares", [Word(str(text))])
+        return f"{text}{outputs['values'][0]}"
+
+    async def main() -> str:
+        ticket = scheduler.admit(3)
+        try:
+            return await scheduler.predict(ticket, steps(), Squares())
+        finally:
+            scheduler.leave(ticket)
+
+    scheduler.others[Upper] = upper
+    assert asyncio.run(main()) == "ABC9"
+
+
+def test_lanes_go_with_their_bundle(scheduler: Scheduler) -> None:
+    class Opened:
+        budget = 64
+
+        def of(self, graph: str) -> Squares:
+            return Squares()
+
+    async def main() -> None:
+        ticket = scheduler.admit(1)
+        await scheduler.predict(ticket, squares(["x"]), Opened())
+        scheduler.leave(ticket)
+
+    asyncio.run(main())
+    gc.collect()
+    assert not scheduler._all()
+
+
+def test_it_answers_like_the_library(scheduler: Scheduler) -> None:
+    """The shipped bundle, plain and smoothed requests in common batches."""
+    classifier = load()
+    texts = ["Die Mannschaft gewann das Finale.", "", "Ein Virus wurde entdeckt.", "Пример текста"]
+    wanted = [
+        Settings(),
+        Settings(mode="smoothed", smoothing=Smoothing(samples=30, seed=3)),
+        Settings(top_k=2),
+    ]
+
+    async def one(settings: Settings) -> object:
+        ticket = scheduler.admit(100)
+        try:
+            steps = classifier.steps(texts, settings)
+            return await scheduler.predict(ticket, steps, classifier.runners)
+        finally:
+            scheduler.leave(ticket)
+
+    async def main() -> list[object]:
+        return await asyncio.gather(*(one(settings) for settings in wanted * 3))
+
+    from xlt_serve.steps import drive
+
+    for settings, got in zip(wanted * 3, asyncio.run(main()), strict=True):
+        expected = drive(classifier.steps(texts, settings), classifier.runners.run)
+        assert [p.to_dict() for p in got] == [p.to_dict() for p in expected]  # type: ignore[attr-defined]

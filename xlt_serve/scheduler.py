@@ -1,0 +1,386 @@
+"""The live queue: many predictions at once, their rows in common batches.
+
+Every request is a generator of asks (see ``steps``). Two kinds of threads serve them all: *prepare*
+threads advance the generators (tokenising, votes, answers), one *run* thread takes batches from the
+rows that wait, so that tokenising and running overlap. A lone row runs at once; rows that come while
+a run is under way wait for the next one.
+
+Which rows are next: each has a time at which it is due, namely when it was asked for, later by the
+time that the earlier rows of its request take. So a long request does not hold up short ones, and
+since nothing that comes after a row's time gets in front of it, no row waits forever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import threading
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeAlias, TypeVar
+from weakref import WeakKeyDictionary
+
+from xlt_serve.errors import XltError
+from xlt_serve.steps import Ask, Outputs, Row, Steps, join
+from xlt_serve.waiting import Waiting
+
+T = TypeVar("T")
+
+BYTES_PER_TOKEN = 3
+"""A guess at what a text costs before it is tokenised; most scripts have more."""
+
+
+class Busy(XltError):
+    """More waits than may wait; ``retry_after`` is in seconds."""
+
+    code = "busy"
+
+    def __init__(self, waiting: float, retry_after: float) -> None:
+        self.retry_after = max(1, math.ceil(retry_after))
+        super().__init__(
+            f"{waiting:.1f} s of work are waiting",
+            "the service takes no more for now",
+            f"try again in {self.retry_after} s",
+        )
+
+
+class RunFailed(XltError):
+    """A row that the model can't run; its neighbours ran without it."""
+
+    code = "run_failed"
+
+
+class Closed(XltError):
+    code = "shutting_down"
+
+
+class Runner(Protocol):
+    def run(self, rows: Sequence[Any]) -> Outputs: ...
+
+
+class Runners(Protocol):
+    """As in ``runners``: the graphs of one bundle. ``budget``: the most padded tokens of a run."""
+
+    @property
+    def budget(self) -> int: ...
+
+    def of(self, graph: str) -> Runner: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """``tokens`` and ``wait`` (seconds) bound what waits; ``slice`` is how long a run should take at
+    most, so that the next request does not wait longer for its turn, if that leaves ``least`` tokens
+    in a run; ``speed`` is the first guess at tokens per second."""
+
+    tokens: int = 500_000
+    wait: float = 2.0
+    slice: float = 0.1
+    least: int = 256
+    speed: float = 2000.0
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What one run was, for metrics. ``error``: it failed and was repeated in parts."""
+
+    graph: str
+    rows: int
+    tokens: int
+    padded: int
+    seconds: float
+    error: bool = False
+
+
+@dataclass(eq=False, slots=True)
+class Ticket:
+    """A request that was let in: until it leaves, its rows wait and run."""
+
+    arrived: float
+    guess: int  # tokens that it is held to cost until it is tokenised
+    generators: int = 1  # those of its chunks that have not asked yet
+    asked: float = 0.0  # seconds of work that it has asked for
+    waited: float | None = None  # seconds until its first row ran
+    ran: float = 0.0  # seconds of the runs that it had a part in
+    tokens: int = 0
+    parts: int = 0  # asks of it that are under way
+    gone: bool = False
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+@dataclass(eq=False, slots=True)
+class _Part:
+    """An ask on its way through the queue."""
+
+    ticket: Ticket
+    rows: Sequence[Row]
+    done: Callable[[Outputs | BaseException], None]
+    left: int
+    outputs: list[tuple[list[int], Outputs]] = field(default_factory=list)
+    failed: bool = False
+
+    @property
+    def dead(self) -> bool:
+        return self.failed or self.ticket.gone
+
+
+_Entry: TypeAlias = tuple[_Part, int]
+
+
+class _Lane:
+    """The rows that wait for one graph, and how fast it runs."""
+
+    def __init__(self, graph: str, runner: Runner, budget: int, speed: float) -> None:
+        self.graph, self.runner, self.most, self.speed = graph, runner, budget, speed
+        self.waiting: Waiting[_Entry] = Waiting()
+        self._measured = False
+
+    def budget(self, limits: Limits) -> int:
+        return max(1, min(self.most, max(limits.least, int(self.speed * limits.slice))))
+
+    def learn(self, padded: int, seconds: float) -> None:
+        """A running mean of the speed; the first run counts whole."""
+        found = padded / max(seconds, 1e-6)
+        self.speed = 0.9 * self.speed + 0.1 * found if self._measured else found
+        self._measured = True
+
+
+class Scheduler:
+    """One per worker process. Its coroutines belong to one event loop, all else to any thread."""
+
+    def __init__(
+        self,
+        limits: Limits | None = None,
+        *,
+        threads: int = 2,
+        on_run: Callable[[Run], None] = lambda run: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.limits, self.on_run, self.clock = limits or Limits(), on_run, clock
+        # Other kinds of asks, by type: each is awaited beside the queue.
+        self.others: dict[type, Callable[[Any], Awaitable[Any]]] = {}
+        # Weak: what a bundle's graphs had here goes with the bundle.
+        self._lanes: WeakKeyDictionary[Runners, dict[str, _Lane]] = WeakKeyDictionary()
+        self._guessed = 0  # tokens of requests that were let in and not tokenised yet
+        self._inside = 0  # requests that were let in and have not left
+        self._open = True
+        self._changed = threading.Condition()
+        self._prepare = ThreadPoolExecutor(threads, thread_name_prefix="prepare")
+        self._runs = threading.Thread(target=self._work, name="run", daemon=True)
+        self._runs.start()
+
+    # Who comes in and goes.
+
+    def waiting_tokens(self) -> int:
+        with self._changed:
+            return self._waiting_tokens()
+
+    def waiting_seconds(self) -> float:
+        """How long a row that came now would wait, by the speeds that were seen."""
+        with self._changed:
+            return self._waiting_seconds()
+
+    def admit(self, size: int, timeout: float | None = None, generators: int = 1) -> Ticket:
+        """A ticket for a request of ``size`` bytes of text in so many generators, or ``Busy``.
+
+        What counts is the work in front of it: a request of any size gets in when nothing waits.
+        """
+        guess = size // BYTES_PER_TOKEN + 1
+        with self._changed:
+            if not self._open:
+                raise Closed("", "the service is shutting down", "send the request again")
+            ahead, tokens = self._waiting_seconds(), self._waiting_tokens()
+            longest = self.limits.wait if timeout is None else min(self.limits.wait, timeout)
+            if ahead > longest or (tokens and tokens + guess > self.limits.tokens):
+                raise Busy(ahead, ahead - longest / 2)
+            self._guessed += guess
+            self._inside += 1
+        return Ticket(self.clock(), guess, generators)
+
+    def leave(self, ticket: Ticket) -> None:
+        """The request is over, or its client is gone: nothing more of it runs."""
+        with self._changed:
+            if ticket.gone:
+                return
+            ticket.gone = True
+            self._inside -= 1
+            self._settle(ticket, ticket.guess)
+            if ticket.parts:
+                for lane in self._all():
+                    lane.waiting.drop(lambda entry: entry[0].dead)
+            self._changed.notify_all()
+
+    # A request's way through the threads.
+
+    async def predict(self, ticket: Ticket, steps: Steps[T], runners: Runners) -> T:
+        """The answer of ``steps``, its rows run among those of all others."""
+        loop = asyncio.get_running_loop()
+        value: Any = None
+        while True:
+            async with ticket.turn:  # one request takes one prepare thread, however long it is
+                step = await loop.run_in_executor(self._prepare, _advance, steps, value, runners)
+            if value is None:
+                with self._changed:
+                    self._settle(ticket, ticket.guess // ticket.generators)
+                    ticket.generators = max(1, ticket.generators - 1)
+            if isinstance(step, _Done):
+                answer: T = step.value
+                return answer
+            if isinstance(step, Ask):
+                value = await self._rows(ticket, step, runners)
+            else:
+                value = await self.others[type(step)](step)
+
+    async def _rows(self, ticket: Ticket, ask: Ask, runners: Runners) -> Outputs:
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Outputs] = loop.create_future()
+
+        def resolve(result: Outputs | BaseException) -> None:
+            if future.done():
+                return
+            if isinstance(result, BaseException):
+                future.set_exception(result)
+            else:
+                future.set_result(result)
+
+        def done(result: Outputs | BaseException) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody listens
+                loop.call_soon_threadsafe(resolve, result)
+
+        part = _Part(ticket, ask.rows, done, len(ask.rows))
+        if not ask.rows:
+            return {}
+        with self._changed:
+            lane = self._lane(runners, ask.graph)
+            ticket.parts += 1
+            now = self.clock()
+            for number, row in enumerate(ask.rows):
+                lane.waiting.push(
+                    row.length, max(now, ticket.arrived + ticket.asked), (part, number)
+                )
+                ticket.asked += row.length / lane.speed
+                ticket.tokens += row.length
+            self._changed.notify_all()
+        return await future
+
+    # The run thread.
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                while not (lanes := [lane for lane in self._all() if lane.waiting.tokens]):
+                    if not self._open and not self._inside:
+                        return
+                    self._changed.wait()
+                lane = min(lanes, key=lambda lane: lane.waiting.first())
+                batch = lane.waiting.take(lane.budget(self.limits))
+            self._run(lane, batch)
+            del lane, lanes, batch  # or an idle queue would keep a bundle that was swapped out
+
+    def _run(self, lane: _Lane, batch: list[_Entry]) -> None:
+        """Run a batch; if it fails, its halves, until the row that made it fail is alone."""
+        batch = [entry for entry in batch if not entry[0].dead]
+        if not batch:
+            return
+        rows = [part.rows[number] for part, number in batch]
+        lengths = [row.length for row in rows]
+        begun = self.clock()
+        for part, _ in batch:
+            if part.ticket.waited is None:
+                part.ticket.waited = begun - part.ticket.arrived
+        error: Exception | None = None
+        outputs: Outputs = {}
+        try:
+            outputs = lane.runner.run(rows)
+        except Exception as raised:  # whatever the runtime throws, the thread goes on
+            error = raised
+        seconds, padded = self.clock() - begun, max(lengths) * len(rows)
+        if error is None:
+            with self._changed:
+                lane.learn(padded, seconds)
+            self._deliver(batch, outputs, seconds)
+        elif len(batch) == 1:
+            self._fail(batch[0][0], error)
+        self.on_run(Run(lane.graph, len(rows), sum(lengths), padded, seconds, error is not None))
+        if error is not None and len(batch) > 1:
+            middle = len(batch) // 2
+            self._run(lane, batch[:middle])
+            self._run(lane, batch[middle:])
+
+    def _deliver(self, batch: list[_Entry], outputs: Outputs, seconds: float) -> None:
+        places: dict[int, tuple[_Part, list[int], list[int]]] = {}
+        for place, (part, number) in enumerate(batch):
+            _, numbers, here = places.setdefault(id(part), (part, [], []))
+            numbers.append(number)
+            here.append(place)
+        tickets = {id(part.ticket): part.ticket for part, _, _ in places.values()}
+        for ticket in tickets.values():
+            ticket.ran += seconds
+        for part, numbers, here in places.values():
+            part.outputs.append((numbers, {name: v[here] for name, v in outputs.items()}))
+            part.left -= len(numbers)
+            if not part.left:
+                part.ticket.parts -= 1
+                part.done(join(part.outputs, len(part.rows)))
+
+    def _fail(self, part: _Part, error: Exception) -> None:
+        with self._changed:
+            part.failed = True
+            part.ticket.parts -= 1
+            for lane in self._all():
+                lane.waiting.drop(lambda entry: entry[0] is part)
+        failure = RunFailed("an item", f"could not be run ({type(error).__name__})")
+        failure.__cause__ = error
+        part.done(failure)
+
+    def close(self) -> None:
+        """Take no more requests, wait until those that are in have left, end the threads."""
+        with self._changed:
+            self._open = False
+            self._changed.notify_all()
+        self._runs.join()
+        self._prepare.shutdown()
+
+    # With the lock held.
+
+    def _all(self) -> list[_Lane]:
+        return [lane for lanes in self._lanes.values() for lane in lanes.values()]
+
+    def _lane(self, runners: Runners, graph: str) -> _Lane:
+        lanes = self._lanes.setdefault(runners, {})
+        if graph not in lanes:
+            lanes[graph] = _Lane(graph, runners.of(graph), runners.budget, self.limits.speed)
+        return lanes[graph]
+
+    def _waiting_tokens(self) -> int:
+        return self._guessed + sum(lane.waiting.tokens for lane in self._all())
+
+    def _waiting_seconds(self) -> float:
+        lanes = self._all()
+        speed = max((lane.speed for lane in lanes), default=self.limits.speed)
+        queued = sum(lane.waiting.tokens / lane.speed for lane in lanes)
+        return queued + self._guessed / speed
+
+    def _settle(self, ticket: Ticket, tokens: int) -> None:
+        """A cost is known, or of no interest any more: the guess at it is taken back."""
+        self._guessed -= tokens
+        ticket.guess -= tokens
+
+
+@dataclass(frozen=True, slots=True)
+class _Done:
+    value: Any
+
+
+def _advance(steps: Steps[Any], value: Any, runners: Runners) -> Any:
+    """The next ask, or that there is none. Graphs are opened here, not while the runs wait."""
+    try:
+        ask = next(steps) if value is None else steps.send(value)
+    except StopIteration as done:  # which no future can carry
+        return _Done(done.value)
+    if isinstance(ask, Ask):
+        runners.of(ask.graph)
+    return ask

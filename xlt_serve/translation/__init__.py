@@ -1,0 +1,15 @@
+"""Translation by any engine: ``load(file)`` gives the translators that a TOML file describes."""
+
+from xlt_serve.translation.config import load
+from xlt_serve.translation.protocol import Outcome, Translation, Translator, Untranslated
+from xlt_serve.translation.translators import Translators, ahead
+
+__all__ = [
+    "Outcome",
+    "Translation",
+    "Translator",
+    "Translators",
+    "Untranslated",
+    "ahead",
+    "load",
+]

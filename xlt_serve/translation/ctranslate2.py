@@ -1,0 +1,200 @@
+"""CTranslate2: neural translation by OPUS-MT, NLLB and Argos models, on the CPU in int8."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from xlt_serve.errors import BundleError, DependencyError, UsageError
+from xlt_serve.translation.flores import FLORES
+from xlt_serve.translation.protocol import PairRefused, Translation
+from xlt_serve.translation.sentences import pieces
+from xlt_serve.translation.worker import Worker
+
+DESCRIPTION = "translator.json"
+Kind: TypeAlias = Literal["argos", "marian", "nllb"]
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """A model on disk: where its parts are, and how it wants its tokens.
+
+    ``pair`` is the one pair (source, target) of a bilingual model, None for all of NLLB's.
+    ``prefix`` is a token that multilingual models want: Marian's before the text (``>>fra<<``),
+    Argos' before the translation.
+    """
+
+    kind: Kind
+    model: Path
+    source_pieces: Path
+    target_pieces: Path
+    pair: tuple[str, str] | None
+    prefix: str = ""
+    add_end: bool = False
+
+
+def inspect(folder: Path, pair: tuple[str, str] | None = None) -> Folder:
+    """What is in ``folder``, by its files; ``pair`` where the folder itself does not say."""
+    model = next((f for f in (folder, folder / "model") if (f / "model.bin").is_file()), None)
+    if model is None:
+        raise BundleError(
+            folder,
+            "has no CTranslate2 model (model.bin)",
+            "make one with `xlt translator convert` or `xlt translator fetch`",
+        )
+    described = _json(folder / DESCRIPTION) | _argos(folder)
+    if "source" in described and "target" in described:
+        pair = pair or (described["source"], described["target"])
+    prefix = str(described.get("prefix") or "")
+    adds_end = bool(_json(model / "config.json").get("add_source_eos"))
+    found = {
+        file.name: file for place in (folder, model) for file in place.iterdir() if file.is_file()
+    }
+    if "source.spm" in found and "target.spm" in found:
+        parts = ("marian", model, found["source.spm"], found["target.spm"])
+        made = Folder(*parts, pair, prefix, add_end=not adds_end)  # type: ignore[arg-type]
+    elif "sentencepiece.bpe.model" in found:
+        one = found["sentencepiece.bpe.model"]
+        return Folder("nllb", model, one, one, None)
+    elif "sentencepiece.model" in found:
+        one = found["sentencepiece.model"]
+        made = Folder("argos", model, one, one, pair, prefix)
+    else:
+        raise BundleError(
+            folder,
+            "has no sentencepiece model (source.spm and target.spm, sentencepiece.bpe.model, or"
+            " sentencepiece.model)",
+            "convert it again with `xlt translator convert`",
+        )
+    if made.pair is None:
+        raise UsageError(
+            folder, "does not say which languages it translates", "give source and target for it"
+        )
+    return made
+
+
+@dataclass
+class CTranslate2:
+    """``beam`` 1 is greedy: twice as fast as 2, a little worse. ``threads`` 0: all cores."""
+
+    folder: Path
+    name: str = "ctranslate2"
+    source: str = ""
+    target: str = ""
+    beam: int = 2
+    threads: int = 0
+    compute: str = "int8"
+    codes: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        pair = (self.source, self.target) if self.source and self.target else None
+        self.parts = inspect(Path(self.folder), pair)
+        engine, spm = _library("ctranslate2"), _library("sentencepiece")
+        try:
+            self._model = engine.Translator(
+                str(self.parts.model),
+                device="cpu",
+                compute_type=self.compute,
+                inter_threads=1,
+                intra_threads=self.threads,
+            )
+            self._source = spm.SentencePieceProcessor(model_file=str(self.parts.source_pieces))
+            self._target = spm.SentencePieceProcessor(model_file=str(self.parts.target_pieces))
+        except (RuntimeError, OSError, ValueError) as error:
+            raise BundleError(
+                self.folder, f"can't be opened ({str(error).splitlines()[0]})", "convert it again"
+            ) from None
+        self._worker = Worker(f"ctranslate2-{self.name}")
+
+    def takes(self, source: str, target: str) -> bool:
+        if self.parts.pair is not None:
+            return self.parts.pair == (source, target)
+        return self._code(source) is not None and self._code(target) is not None
+
+    async def translate(
+        self, texts: Sequence[str], source: str, target: str
+    ) -> list[Translation | None]:
+        if not self.takes(source, target):
+            raise PairRefused(f"{self.name} {source}-{target}", "is not this model's pair")
+        return await self._worker.run(self._run, list(texts), source, target)
+
+    def close(self) -> None:
+        self._worker.stop()
+
+    def _code(self, language: str) -> str | None:
+        return self.codes.get(language) or FLORES.get(language)
+
+    def _run(self, texts: list[str], source: str, target: str) -> list[Translation | None]:
+        split = [pieces(text) for text in texts]
+        flat = [sentence for sentences in split for sentence in sentences]
+        rows = [self._framed(tokens, source) for tokens in self._source.encode(flat, out_type=str)]
+        first = self._first(target)
+        results = self._model.translate_batch(
+            rows,
+            target_prefix=[first] * len(rows) if first else None,
+            beam_size=self.beam,
+            # It sorts by length and fills batches of so many padded tokens.
+            max_batch_size=2048,
+            batch_type="tokens",
+            max_decoding_length=max(32, 3 * max((len(row) for row in rows), default=0)),
+            return_scores=True,
+        )
+        given = iter(results)
+        out: list[Translation | None] = []
+        for sentences in split:
+            mine = [next(given) for _ in sentences]
+            hypotheses = [r.hypotheses[0][len(first) :] for r in mine]
+            text = " ".join(self._text(tokens) for tokens in hypotheses)
+            # Scores are log-probabilities per token: their mean is the engine's own confidence.
+            score = sum(r.scores[0] for r in mine) / max(1, len(mine))
+            out.append(Translation(text.strip(), self.name, min(1.0, math.exp(score))))
+        return out
+
+    def _text(self, tokens: list[str]) -> str:
+        if self.parts.kind == "argos":  # its one sentencepiece model need not know the target's
+            return "".join(tokens).replace("▁", " ").strip()
+        return str(self._target.decode(tokens)).strip()
+
+    def _first(self, target: str) -> list[str]:
+        """What the translation must begin with."""
+        if self.parts.kind == "nllb":
+            return [self._code(target) or ""]
+        return [self.parts.prefix] if self.parts.prefix and self.parts.kind == "argos" else []
+
+    def _framed(self, tokens: list[str], source: str) -> list[str]:
+        if self.parts.kind == "nllb":
+            return [self._code(source) or "", *tokens, "</s>"]
+        before = [self.parts.prefix] if self.parts.prefix and self.parts.kind == "marian" else []
+        return [*before, *tokens, *(["</s>"] if self.parts.add_end else [])]
+
+
+def _json(file: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise BundleError(file, f"is not JSON ({error})", "convert the model again") from None
+    return value if isinstance(value, dict) else {}
+
+
+def _argos(folder: Path) -> dict[str, Any]:
+    found = _json(folder / "metadata.json")
+    if "from_code" not in found or "to_code" not in found:
+        return {}
+    out = {"source": found["from_code"], "target": found["to_code"]}
+    return out | ({"prefix": found["target_prefix"]} if found.get("target_prefix") else {})
+
+
+def _library(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        raise DependencyError(
+            name, "is not installed", "pip install 'xlt-serve[translate]'"
+        ) from None

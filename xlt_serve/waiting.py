@@ -1,0 +1,114 @@
+"""Rows that wait for a run, and which of them run next. Arithmetic on lengths and times alone."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Mapping
+from typing import Generic, TypeVar
+
+OVERHEAD = 32
+"""What a run costs beside its tokens, in tokens: weights are read and threads woken for each."""
+
+T = TypeVar("T")
+
+
+def choose(
+    counts: Mapping[int, int], anchor: int, budget: int, overhead: int = OVERHEAD
+) -> dict[int, int]:
+    """How many rows of each length run together: those around ``anchor``, the length of the row that
+    is due first, which is always among them.
+
+    ``counts`` are the rows that wait, by length. Of all batches within ``budget`` padded tokens this
+    is the one with the most real tokens for its cost (padded tokens and ``overhead``), among widths
+    that pad the anchor to at most twice its length and sixteen tokens. A row over the budget runs
+    alone.
+    """
+    if counts.get(anchor, 0) < 1:
+        raise ValueError(f"no row of length {anchor} is waiting")
+    if budget < 1:
+        raise ValueError(f"budget must be at least 1 token, was: {budget}")
+    lengths = sorted(counts, reverse=True)
+    best: dict[int, int] = {anchor: 1}
+    best_worth = anchor / (anchor + overhead)
+    for width in lengths:
+        if width < anchor:
+            break
+        if width > 2 * anchor + 16 or width > budget:
+            continue
+        found, worth = _filled(counts, lengths, anchor, width, budget // width, overhead)
+        if worth >= best_worth:  # the narrower of two equals
+            best, best_worth = found, worth
+    return best
+
+
+def _filled(
+    counts: Mapping[int, int],
+    lengths: list[int],
+    anchor: int,
+    width: int,
+    room: int,
+    overhead: int,
+) -> tuple[dict[int, int], float]:
+    """The best batch of this width: the anchor and then the longest rows, as long as each is worth its
+    padding."""
+    taken, rows, real = {anchor: 1}, 1, anchor
+    for length in lengths:
+        if length > width:
+            continue
+        there = counts[length] - (length == anchor)
+        # A row is worth it if length / width is more than what the batch has: real / cost.
+        if rows == room or length * (width * rows + overhead) < real * width:
+            break
+        more = min(there, room - rows)
+        if more > 0:
+            taken[length] = taken.get(length, 0) + more
+            rows, real = rows + more, real + more * length
+    return taken, real / (width * rows + overhead)
+
+
+class Waiting(Generic[T]):
+    """The rows of one graph, each with the time at which it is due."""
+
+    def __init__(self) -> None:
+        self._rows: dict[int, list[tuple[float, int, T]]] = {}  # by length, a heap by time
+        self._next = 0
+        self.tokens = 0
+
+    def __len__(self) -> int:
+        return sum(map(len, self._rows.values()))
+
+    def push(self, length: int, due: float, row: T) -> None:
+        self._next += 1  # ties go by arrival
+        heapq.heappush(self._rows.setdefault(length, []), (due, self._next, row))
+        self.tokens += length
+
+    def first(self) -> tuple[float, int]:
+        """When the most urgent row is due, and its length."""
+        (due, _), length = min((rows[0][:2], length) for length, rows in self._rows.items())
+        return due, length
+
+    def take(self, budget: int, overhead: int = OVERHEAD) -> list[T]:
+        """The rows of the next run: the one due first, and those that go well with it."""
+        _, anchor = self.first()
+        counts = {length: len(rows) for length, rows in self._rows.items()}
+        out: list[T] = []
+        for length, number in choose(counts, anchor, budget, overhead).items():
+            heap = self._rows[length]
+            out += [heapq.heappop(heap)[2] for _ in range(number)]
+            self.tokens -= number * length
+            if not heap:
+                del self._rows[length]
+        return out
+
+    def drop(self, unwanted: Callable[[T], bool]) -> int:
+        """Take out rows that nobody waits for any more; how many there were."""
+        before = len(self)
+        for length, rows in list(self._rows.items()):
+            kept = [entry for entry in rows if not unwanted(entry[2])]
+            self.tokens -= length * (len(rows) - len(kept))
+            heapq.heapify(kept)
+            if kept:
+                self._rows[length] = kept
+            else:
+                del self._rows[length]
+        return before - len(self)
