@@ -51,7 +51,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--rows", type=int, default=1_000_000, help="of the memory part")
     parser.add_argument("--kills", type=int, default=20)
-    parser.add_argument("--kill-rows", type=int, default=4_000)
+    parser.add_argument("--kill-rows", type=int, default=12_000)
     parser.add_argument("--work", type=Path, default=ROOT / "build" / "scoring")
     parser.add_argument("--out", type=Path, default=HERE / "results" / "scoring.json")
     options = parser.parse_args()
@@ -359,7 +359,7 @@ def kills(options: argparse.Namespace) -> dict[str, Any]:
         str(source),
         "",
         "--window",
-        "200",
+        "50",
         "--quiet",
     ]
     command[5] = str(whole)
@@ -376,7 +376,7 @@ def kills(options: argparse.Namespace) -> dict[str, Any]:
         # Loading takes seconds, and a kill in there is no art: wait for new work first.
         while process.poll() is None and (not journal.exists() or journal.stat().st_size == before):
             time.sleep(0.01)
-        time.sleep(generator.random() * seconds / options.kills)
+        time.sleep(generator.random() * seconds / options.kills / 2)
         if process.poll() is None:
             hits += 1
         process.send_signal(signal.SIGKILL)
