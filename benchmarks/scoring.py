@@ -22,6 +22,7 @@ import json
 import os
 import random
 import re
+import shutil
 import signal
 import statistics
 import subprocess
@@ -214,8 +215,7 @@ def raced(
 
 def scored(bundle: Path, source: Path, out: Path) -> tuple[float, list[str]]:
     """`xlt score` as users run it. Its own figure: reading to writing, without loading."""
-    out.unlink(missing_ok=True)
-    Path(f"{out}.score.json").unlink(missing_ok=True)
+    fresh(out)
     command = [
         sys.executable,
         "-m",
@@ -348,9 +348,8 @@ def kills(options: argparse.Namespace) -> dict[str, Any]:
         )
     )
     whole, out = options.work / "whole.jsonl", options.work / "killed.jsonl"
-    for file in (whole, out):
-        for name in (file, Path(f"{file}.score.json")):
-            name.unlink(missing_ok=True)
+    fresh(whole)
+    fresh(out)
     command = [
         sys.executable,
         "-m",
@@ -392,6 +391,13 @@ def kills(options: argparse.Namespace) -> dict[str, Any]:
         "same_bytes": hashlib.sha256(out.read_bytes()).hexdigest()
         == hashlib.sha256(whole.read_bytes()).hexdigest(),
     }
+
+
+def fresh(out: Path) -> None:
+    """Nothing of an earlier run: it would be gone on with, or be done already."""
+    out.unlink(missing_ok=True)
+    Path(f"{out}.score.json").unlink(missing_ok=True)
+    shutil.rmtree(f"{out}.partial", ignore_errors=True)
 
 
 def environment() -> dict[str, str]:
