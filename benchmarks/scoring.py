@@ -112,8 +112,12 @@ def prepared(
     checkpoint.mkdir(parents=True, exist_ok=True)
     make()
     words = load_tokenizer(tokenizer)
+    model = load_classifier(str(checkpoint), {})
+    pad = int(model.config.pad_token_id)
+    if words.pad_token is None:  # the bare tokenizer.json does not say which piece it is
+        words.pad_token = words.convert_ids_to_tokens(pad)
     save_tokenizer(words, checkpoint)
-    network = Classifier(load_classifier(str(checkpoint), {}), words, max_length=128).eval()
+    network = Classifier(model, words, max_length=128).eval()
     plain = graph.plain(network)
     for precision, folder in out.items():
         folder.mkdir(parents=True, exist_ok=True)
@@ -135,7 +139,7 @@ def prepared(
                 {"plain": entry},
                 "tokenizer.json",
                 128,
-                words.pad_token_id,
+                pad,
             ),
         )
     return out
