@@ -22,6 +22,7 @@ import json
 import os
 import random
 import re
+import shutil
 import signal
 import statistics
 import subprocess
@@ -111,8 +112,12 @@ def prepared(
     checkpoint.mkdir(parents=True, exist_ok=True)
     make()
     words = load_tokenizer(tokenizer)
+    model = load_classifier(str(checkpoint), {})
+    pad = int(model.config.pad_token_id)
+    if words.pad_token is None:  # the bare tokenizer.json does not say which piece it is
+        words.pad_token = words.convert_ids_to_tokens(pad)
     save_tokenizer(words, checkpoint)
-    network = Classifier(load_classifier(str(checkpoint), {}), words, max_length=128).eval()
+    network = Classifier(model, words, max_length=128).eval()
     plain = graph.plain(network)
     for precision, folder in out.items():
         folder.mkdir(parents=True, exist_ok=True)
@@ -134,7 +139,7 @@ def prepared(
                 {"plain": entry},
                 "tokenizer.json",
                 128,
-                words.pad_token_id,
+                pad,
             ),
         )
     return out
@@ -214,8 +219,7 @@ def raced(
 
 def scored(bundle: Path, source: Path, out: Path) -> tuple[float, list[str]]:
     """`xlt score` as users run it. Its own figure: reading to writing, without loading."""
-    out.unlink(missing_ok=True)
-    Path(f"{out}.score.json").unlink(missing_ok=True)
+    fresh(out)
     command = [
         sys.executable,
         "-m",
@@ -348,9 +352,8 @@ def kills(options: argparse.Namespace) -> dict[str, Any]:
         )
     )
     whole, out = options.work / "whole.jsonl", options.work / "killed.jsonl"
-    for file in (whole, out):
-        for name in (file, Path(f"{file}.score.json")):
-            name.unlink(missing_ok=True)
+    fresh(whole)
+    fresh(out)
     command = [
         sys.executable,
         "-m",
@@ -392,6 +395,13 @@ def kills(options: argparse.Namespace) -> dict[str, Any]:
         "same_bytes": hashlib.sha256(out.read_bytes()).hexdigest()
         == hashlib.sha256(whole.read_bytes()).hexdigest(),
     }
+
+
+def fresh(out: Path) -> None:
+    """Nothing of an earlier run: it would be gone on with, or be done already."""
+    out.unlink(missing_ok=True)
+    Path(f"{out}.score.json").unlink(missing_ok=True)
+    shutil.rmtree(f"{out}.partial", ignore_errors=True)
 
 
 def environment() -> dict[str, str]:

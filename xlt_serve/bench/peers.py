@@ -29,7 +29,7 @@ from xlt_serve.pipeline import BUDGET
 from xlt_serve.session import Options, available_cores
 
 KNOWN = ("transformers", "optimum", "openvino", "ctranslate2")
-SCRIPT = Path(__file__).parent / "peer.py"
+SCRIPT = Path(__file__).parent / "outside" / "peer.py"
 ROUNDS = 20
 
 
