@@ -68,7 +68,13 @@ class Line:
         self.writer: asyncio.StreamWriter | None = None
 
     async def ask(self, request: bytes) -> int:
-        """The status; 0 if the connection broke."""
+        """The status; 0 if the connection broke. A connection that the server had closed because it
+        was idle is opened anew, as every client does."""
+        used = self.writer is not None
+        status = await self._ask(request)
+        return await self._ask(request) if status == 0 and used else status
+
+    async def _ask(self, request: bytes) -> int:
         try:
             if self.writer is None or self.reader is None:
                 self.reader, self.writer = await asyncio.open_connection("127.0.0.1", self.port)

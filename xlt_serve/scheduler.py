@@ -1,9 +1,9 @@
 """The live queue: many predictions at once, their rows in common batches.
 
-Every request is a generator of asks (see ``steps``). Two kinds of threads serve them all: *prepare*
-threads advance the generators (tokenising, votes, answers), one *run* thread takes batches from the
-rows that wait, so that tokenising and running overlap. A lone row runs at once; rows that come while
-a run is under way wait for the next one.
+Every request is a generator of asks (see ``steps``). Three kinds of threads serve them all: *prepare*
+threads begin the generators (tokenising), one *run* thread takes batches from the rows that wait, a
+*finish* thread goes on with what has run (votes, answers); so tokenising and running overlap. A lone
+row runs at once; rows that come while a run is under way wait for the next one.
 
 Which rows are next: each has a time at which it is due, namely when it was asked for, later by the
 time that the earlier rows of its request take. So a long request does not hold up short ones, and
@@ -168,7 +168,9 @@ class Scheduler:
         self._inside = 0  # requests that were let in and have not left
         self._open = True
         self._changed = threading.Condition()
+        self._pace = 0.0  # seconds that a prepare thread takes for a guessed token
         self._prepare = ThreadPoolExecutor(threads, thread_name_prefix="prepare")
+        self._finish = ThreadPoolExecutor(1, thread_name_prefix="finish")
         self._runs = threading.Thread(target=self._work, name="run", daemon=True)
         self._runs.start()
 
@@ -227,11 +229,15 @@ class Scheduler:
         loop = asyncio.get_running_loop()
         value: Any = None
         while True:
-            async with ticket.turn:  # one request takes one prepare thread, however long it is
-                step = await loop.run_in_executor(self._prepare, _advance, steps, value, runners)
+            # What has run is finished before what has just come is begun.
+            pool = self._prepare if value is None else self._finish
+            async with ticket.turn:  # one request takes one thread, however long it is
+                step, seconds = await loop.run_in_executor(pool, _advance, steps, value, runners)
             if value is None:
                 with self._changed:
-                    self._settle(ticket, ticket.guess // ticket.generators)
+                    guess = ticket.guess // ticket.generators
+                    self._pace += 0.05 * (seconds / (guess + 1) - self._pace)
+                    self._settle(ticket, guess)
                     ticket.generators = max(1, ticket.generators - 1)
             if isinstance(step, _Done):
                 answer: T = step.value
@@ -350,6 +356,7 @@ class Scheduler:
             self._changed.notify_all()
         self._runs.join()
         self._prepare.shutdown()
+        self._finish.shutdown()
 
     # With the lock held.
 
@@ -369,7 +376,7 @@ class Scheduler:
         lanes = self._all()
         speed = max((lane.speed for lane in lanes), default=self.limits.speed)
         queued = sum(lane.waiting.tokens / lane.speed for lane in lanes)
-        return queued + self._guessed / speed
+        return queued + self._guessed * (1 / speed + self._pace)
 
     def _settle(self, ticket: Ticket, tokens: int) -> None:
         """A cost is known, or of no interest any more: the guess at it is taken back."""
@@ -382,12 +389,15 @@ class _Done:
     value: Any
 
 
-def _advance(steps: Steps[Any], value: Any, runners: Runners) -> Any:
-    """The next ask, or that there is none. Graphs are opened here, not while the runs wait."""
+def _advance(steps: Steps[Any], value: Any, runners: Runners) -> tuple[Any, float]:
+    """The next ask, or that there is none, and the seconds it took. Graphs are opened here, not
+    while the runs wait."""
+    begun = time.perf_counter()
     try:
         ask = next(steps) if value is None else steps.send(value)
     except StopIteration as done:  # which no future can carry
-        return _Done(done.value)
+        return _Done(done.value), time.perf_counter() - begun
+    seconds = time.perf_counter() - begun
     if isinstance(ask, Ask):
         runners.of(ask.graph)
-    return ask
+    return ask, seconds

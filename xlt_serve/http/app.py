@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from xlt_serve.runners import KINDS
 from xlt_serve.scheduler import Run, Scheduler
 from xlt_serve.schema import Settings
 
+SWITCH = 0.0005
 PAGE = Path(__file__).parent.parent / "web" / "index.html"
 
 
@@ -38,6 +40,8 @@ class Service:
 
     def __init__(self, environment: Environment, log: Log) -> None:
         self.environment, self.log = environment, log
+        # Threads that tokenise hold the interpreter for so long at most while answers wait for it.
+        sys.setswitchinterval(SWITCH)
         self.metrics = metrics()
         self.scheduler = Scheduler(environment.limits, on_run=self._ran)
         folder = environment.state or shared.default_folder()

@@ -11,11 +11,11 @@ from xlt_serve.http.answering import Answered
 
 
 def settings(environment: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """BentoML's tracing settings from OpenTelemetry's own variables; none set: no tracing."""
+    """BentoML's tracing settings from OpenTelemetry's own variables; not set: no tracing."""
     given = os.environ if environment is None else environment
     endpoint = given.get("OTEL_EXPORTER_OTLP_ENDPOINT")
     if not endpoint:
-        return {}
+        return {"tracing": {"excluded_urls": ".*"}}  # or each request would be traced for nobody
     protocol = (
         "http" if given.get("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc").startswith("http") else "grpc"
     )
