@@ -39,14 +39,17 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--encoder", default="small")
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument(
+        "--tasks", nargs="+", choices=("sib200", "xsid"), default=["sib200", "xsid"]
+    )
     parser.add_argument("--work", type=Path, default=Path("build/benchmark-encoder"))
     parser.add_argument("--out", type=Path, default=HERE / "results" / "encoder.json")
     options = parser.parse_args()
     results: dict[str, Any] = {"encoder": options.encoder, "seeds": options.seeds}
     place = Path(pretrained.resolve(options.encoder))
     results["alignment"] = alignment(place, options.data, options.work)
-    tasks = {"sib200": sib_items(options.data), "xsid": dev_items("xsid", options.data)}
-    for task, items in tasks.items():
+    for task in options.tasks:
+        items = sib_items(options.data) if task == "sib200" else dev_items(task, options.data)
         cache = options.work.parent / "encoder" / "teacher"
         teacher_scores = teacher_row(task, options.data, items, cache)
         student = student_rows(task, options, items)
