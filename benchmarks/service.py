@@ -254,7 +254,6 @@ def peers(made: dict[str, Path], wanted: Sequence[str] | None) -> list[Peer]:
                     "m",
                     "--device",
                     "cpu",
-                    "--no-bettertransformer",
                     "--batch-size",
                     "32",
                     "--url-prefix",

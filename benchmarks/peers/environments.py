@@ -24,12 +24,14 @@ REQUIREMENTS = {
     ],
     "openvino": ["openvino==2026.4.1", "nncf==3.4.0", "numpy==2.4.6"],
     "ctranslate2": [_TORCH, _TRANSFORMERS, "ctranslate2==4.8.4", "numpy==2.4.6"],
-    # Its ranges for numpy, click and typer are its own; optimum 1.x is the one it was written for.
+    # It takes numpy < 2, and imports BetterTransformer, which is for transformers < 4.49.
     "infinity": [
         _TORCH,
-        "transformers==4.51.3",
+        "transformers==4.48.3",
         "infinity-emb[server,logging,torch,optimum]==0.0.78",
         "optimum[onnxruntime]==1.26.1",
+        "datasets==3.6.0",
+        "pyarrow==20.0.0",
         "click<8.2",
     ],
 }
