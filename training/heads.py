@@ -17,11 +17,7 @@ _HEADS_FIRST = [0, 2, 1, 3]
 
 def merge(graph: onnx.ModelProto) -> int:
     """Rewrite, in place, each Attention that stands between such reshapes; how many there were."""
-    maker = {name: node for node in graph.graph.node for name in node.output}
-    users: dict[str, list[onnx.NodeProto]] = {}
-    for node in graph.graph.node:
-        for name in node.input:
-            users.setdefault(name, []).append(node)
+    maker, users = _links(graph)
     weights = {tensor.name: tensor for tensor in graph.graph.initializer}
     merged = 0
     for node in graph.graph.node:
@@ -49,11 +45,7 @@ def merge(graph: onnx.ModelProto) -> int:
 
 def first_query(graph: onnx.ModelProto) -> int:
     """Cut the queries, in place, where Attention's result is cut to its first position; how often."""
-    maker = {name: node for node in graph.graph.node for name in node.output}
-    users: dict[str, list[onnx.NodeProto]] = {}
-    for node in graph.graph.node:
-        for name in node.input:
-            users.setdefault(name, []).append(node)
+    maker, users = _links(graph)
     weights = {t.name: numpy_helper.to_array(t) for t in graph.graph.initializer if t.dims == [1]}
     done = 0
     for node in list(graph.graph.node):
@@ -88,6 +80,17 @@ def first_query(graph: onnx.ModelProto) -> int:
     if done:
         _drop_unused(graph)
     return done
+
+
+def _links(
+    graph: onnx.ModelProto,
+) -> tuple[dict[str, onnx.NodeProto], dict[str, list[onnx.NodeProto]]]:
+    """For each value the node that makes it, and those that read it."""
+    users: dict[str, list[onnx.NodeProto]] = {}
+    for node in graph.graph.node:
+        for name in node.input:
+            users.setdefault(name, []).append(node)
+    return {name: node for node in graph.graph.node for name in node.output}, users
 
 
 def _takes_first(node: onnx.NodeProto, weights: dict[str, np.ndarray]) -> bool:
