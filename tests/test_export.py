@@ -241,8 +241,8 @@ def test_a_graph_that_differs_from_torch_is_refused(
 ) -> None:
     trace = graph.plain
 
-    def spoilt(network: object) -> onnx.ModelProto:
-        made = trace(network)  # type: ignore[arg-type]
+    def spoilt(*given: object) -> onnx.ModelProto:
+        made = trace(*given)  # type: ignore[arg-type]
         for tensor in made.graph.initializer:
             if list(tensor.dims) == [3]:  # the output layer's bias
                 values = numpy_helper.to_array(tensor) + np.float32(0.001)

@@ -395,38 +395,6 @@ def test_a_model_that_was_trained_with_the_table_has_no_warning(classifier: Clas
     assert kind_of(Bundle(classifier.bundle.path, manifest), Smoothing()) == "synonym"
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
-def test_the_service_has_the_tables_it_was_started_with(bundle: Path, file: Path) -> None:
-    """Called without HTTP, as BentoML's metrics bear only one application in a process."""
-    import asyncio
-
-    from xlt_serve.service import XltService
-
-    asked: dict[str, Any] = {"mode": "smoothed", "noise": "synonym", "words": 1, "language": "en"}
-    asked |= {"texts": ["the goal", "bread"], "seed": 5, "samples": 500}
-
-    async def ask_service(**more: Any) -> Any:
-        return await XltService.inner().classify(**(asked | more))
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XLT_BUNDLE", str(bundle))
-        refused = asyncio.run(ask_service())
-        assert refused.status_code == 422
-        assert b"has no table of synonyms" in refused.body
-        patch.setenv("XLT_SYNONYMS", f"en={file}")
-        answer = asyncio.run(ask_service())
-        refused = asyncio.run(ask_service(language="de"))
-        assert refused.status_code == 422
-        assert b"language=de: has no table" in refused.body
-    expected = load(bundle, synonyms={"en": file}).predict(
-        asked["texts"],
-        mode="smoothed",
-        language="en",
-        smoothing=Smoothing(500, noise="synonym", words=1, seed=5),
-    )
-    assert answer["predictions"] == [p.to_dict() for p in expected]
-
-
 @pytest.mark.real
 def test_groups_of_a_real_table_keep_most_of_its_words(data: Path) -> None:
     found = synonyms.read(data / "lexicons" / "en-synonyms.json", "en")
