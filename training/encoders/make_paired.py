@@ -3,7 +3,7 @@
 X-Mixup on the small encoder: SIB-200's 701 English sentences, their recorded translations into 16
 languages and back. ``damage`` spoils a share of the translations in training, so that the gate has
 seen bad ones. Of the seeds, the one best on English dev ships; int8, with the graphs plain and paired,
-in ``xlt_serve/models/topics-paired``. Two cores take about five minutes for each seed.
+in ``xlt_serve/models/topics-paired``.
 """
 
 from __future__ import annotations
