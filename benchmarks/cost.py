@@ -129,7 +129,8 @@ class Step:
         self.optimizer.step()
 
     def described(self, seconds: float) -> dict[str, Any]:
-        passes = _count_calls(self.model.base.encoder, self)
+        # By the last layer: X-Mixup runs the layers itself, two streams side by side.
+        passes = _count_calls(self.model.layers("counting passes")[-1], self)
         with FlopCounterMode(display=False) as counter:
             self()
         trained = sum(p.numel() for p in self.model.parameters() if p.requires_grad)
