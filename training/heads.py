@@ -1,8 +1,7 @@
 """Attention in the form that onnxruntime runs fastest: heads unsplit, no query that nobody reads.
 
 The exporter reshapes and transposes queries, keys, values and the result around every Attention.
-The operator takes them unsplit as well, given the number of heads, and onnxruntime's is then almost
-twice as fast on the CPU: nothing is copied in between. Where only the first position of the result
+The operator takes them unsplit as well, given the number of heads: nothing is copied in between. Where only the first position of the result
 is read, as in the last layer of a classifier, only that query is computed.
 """
 

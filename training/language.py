@@ -4,7 +4,7 @@ Softmax regression over the hashed n-grams of ``xlt_serve.language``, on pieces 
 word to whole ones, all languages alike often. The text is the encoder's: no evaluation text, nothing
 non-commercial. The class "none of these" is learnt from the names that Unicode's CLDR has in other
 languages; the known languages' names are learnt too, or a list of names would itself be foreign.
-Takes about three minutes; writes ``xlt_serve/languages/table.bin`` and ``table.json``.
+Writes ``xlt_serve/languages/table.bin`` and ``table.json``.
 """
 
 from __future__ import annotations
