@@ -138,7 +138,7 @@ def _no_table(language: str | None, tables: Tables) -> tuple[str, str, str]:
 
 
 def refuse_unfit(
-    bundle: Bundle, tables: Tables, asked: Smoothing, language: str | None = None
+    bundle: Bundle, tables: Tables, asked: Smoothing, language: str | Sequence[str] | None = None
 ) -> None:
     """Votes need a graph whose logits don't depend on the batch, and options that fit the noise.
     Synonyms need a table, of the request's ``language`` if it has one."""
@@ -179,6 +179,12 @@ def refuse_unfit(
             "noise=synonym",
             f"the bundle {bundle.manifest.name} has no table of synonyms",
             "use gaussian or uniform, or give one at export or start: --synonyms en=FILE",
+        )
+    if not isinstance(language, str | None):  # a pair of mixed languages, as the wire has it
+        raise UsageError(
+            f"language={', '.join(language)}",
+            "a table of synonyms is of one language",
+            "use gaussian or uniform noise",
         )
     if language is not None and tables.of(language) is None:
         raise UsageError(*_no_table(language, tables))

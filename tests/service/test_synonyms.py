@@ -37,6 +37,9 @@ def test_the_service_has_the_tables_it_was_started_with(
     refused = with_tables.post("/classify", json=ASKED | {"language": "de"})
     assert refused.status_code == 422
     assert "language=de: has no table" in refused.json()["error"]["message"]
+    refused = with_tables.post("/classify", json=ASKED | {"language": ["de", "en"]})
+    assert refused.status_code == 422
+    assert "is of one language" in refused.json()["error"]["message"]
     expected = load(bundle, synonyms={"en": file}).predict(
         ASKED["texts"],
         mode="smoothed",
