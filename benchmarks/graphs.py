@@ -66,6 +66,7 @@ PEERS = [
     *(Peer("onnxruntime optimizer", "with_optimizer", "optimum", p, p) for p in PRECISIONS),
     *(Peer("OpenVINO", "with_openvino", "openvino", p, p) for p in PRECISIONS),
     Peer("OpenVINO, weights only", "with_openvino", "openvino", "int8", "int8-weights"),
+    Peer("OpenVINO, no bfloat16", "with_openvino", "openvino", "int8", "int8-fp32"),
     *(Peer("CTranslate2", "with_ctranslate2", "ctranslate2", p, p) for p in PRECISIONS),
 ]
 
@@ -181,6 +182,8 @@ def make(peer: Peer, work: Path, remake: bool) -> None:
     done = folder(peer, work) / "made"
     if done.is_file() and not (remake and peer.is_ours):
         return
+    if peer.script == "with_openvino":  # it reads optimum's export
+        make(next(p for p in PEERS if p.script == "with_optimum" and p.form == "fp32"), work, False)
     made = subprocess.run(script(peer, "make", work), capture_output=True, text=True)
     if made.returncode:
         raise Failed(made.stderr.strip()[-500:])

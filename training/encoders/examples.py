@@ -15,7 +15,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from training.encoders import corpus, dictionaries, glosses, induced, names
+from training.encoders import articles, corpus, dictionaries, glosses, induced, names
 from training.encoders.corpus import LANGUAGES, TEACHER_LANGUAGES
 
 _WORD = re.compile(r"[A-Za-z]+")
@@ -124,6 +124,9 @@ def gather(data: Path, work: Path, research: bool = False) -> Material:
         bags = [(pair.english, pair.other) for pair in names.pairs(named, language)]
         for english, other in [*entries, *bags]:
             pool["dictionary"].append((other, "", target(english)))
+    for text in articles.fetch(work / "articles"):
+        if corpus.fingerprint(text) not in banned:
+            material.pools["en"]["own"].append((text, "", target(text)))
     english = [row for row in material.pools["en"]["own"] if len(row[0].split()) >= 6]
     for language in material.lexicons:
         material.pools[language]["switched"] = english
