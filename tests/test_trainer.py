@@ -92,6 +92,36 @@ def test_a_resumed_run_equals_an_uninterrupted_one(
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
+def test_grouping_by_length_pads_less_and_resumes_as_well(
+    config_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step, padding, stop = Trainer.training_step, [], 10**9
+
+    def watched(self: Trainer, *args: object, **settings: object) -> torch.Tensor:
+        mask = args[1]["attention_mask"]  # type: ignore[index]
+        padding.append(1 - mask.float().mean().item())
+        if self.state.global_step == stop:
+            raise KeyboardInterrupt
+        return step(self, *args, **settings)
+
+    def trained(name: str, *more: str) -> dict[str, torch.Tensor]:
+        trainer.train(config.load(config_file, ["train.epochs=3", *more]), tmp_path / name)
+        return weights(tmp_path / name)
+
+    monkeypatch.setattr(Trainer, "training_step", watched)
+    trained("random")
+    shuffled = sum(padding) / len(padding)
+    padding.clear()
+    whole = trained("whole", "train.group_by_length=true")
+    assert sum(padding) / len(padding) < 0.9 * shuffled  # toy texts are all short
+    stop = 2 * (len(padding) // 3) + 3
+    with pytest.raises(KeyboardInterrupt):
+        trained("stopped", "train.group_by_length=true")
+    stop = 10**9
+    resumed = trained("stopped", "train.group_by_length=true")
+    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
+
+
 def test_a_finished_run_is_not_repeated_and_another_config_is_refused(
     checkpoint: Path, config_file: Path
 ) -> None:

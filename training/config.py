@@ -48,6 +48,7 @@ class TrainConfig:
     clip: float = 1.0
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     max_steps: int = -1
+    group_by_length: bool = False  # batches of similar length: less padding, less random an order
     freeze: int = -1  # 0: the embeddings stay as they are, n: and the lowest n layers; -1: nothing
 
     def problems(self) -> list[str]:

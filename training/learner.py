@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from transformers import EvalPrediction, Trainer, TrainerCallback
+from transformers.trainer_pt_utils import LengthGroupedSampler
 
 from training.method import Method, compose
 from training.network import Classifier, Output
@@ -68,8 +69,9 @@ class Learner(torch.nn.Module):
 class ObjectiveTrainer(Trainer):
     """Trainer over a Learner; logs the mean of every term by its name."""
 
-    def __init__(self, **settings: Any) -> None:
+    def __init__(self, *, group_by_length: bool = False, **settings: Any) -> None:
         super().__init__(**settings)
+        self.group_by_length = group_by_length
         self.loss_is_scaled_for_ga = False  # ours is the mean over the batch
         self._terms: dict[str, list[torch.Tensor]] = defaultdict(list)
 
@@ -100,6 +102,15 @@ class ObjectiveTrainer(Trainer):
                 logs[key] = float(torch.stack(values).mean())
             self._terms.clear()
         super().log(logs, start_time)
+
+    def _get_train_sampler(self, train_dataset: Any = None) -> torch.utils.data.Sampler[int] | None:
+        """Trainer's own grouping wants ``input_ids``, which examples have only in their batch."""
+        examples = self.train_dataset if train_dataset is None else train_dataset
+        if not self.group_by_length:
+            return super()._get_train_sampler(train_dataset)
+        lengths = [len(example.text) + len(example.pair or "") for example in examples]
+        size = self.args.train_batch_size * self.args.gradient_accumulation_steps
+        return LengthGroupedSampler(size, lengths=lengths)
 
     def create_optimizer(self, *args: Any, **settings: Any) -> torch.optim.Optimizer:
         """Adam with weight decay on matrices; a parameter may ask for a multiple of the rate."""

@@ -131,6 +131,7 @@ def run_stage(
     for method in methods:
         method.prepare(model, batches, context)
     trainer = ObjectiveTrainer(
+        group_by_length=settings.group_by_length,
         model=Learner(model, methods),
         args=arguments,
         data_collator=lambda examples: tensors(model.encoding.batch(examples)),
