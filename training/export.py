@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import onnx
+from safetensors.torch import load_file
+from torch import nn
 
 from training import gate, half, parity, pretrained, quantize, speed, tensorrt, trim, weights
 from training import graph as graphs_of
@@ -65,7 +67,8 @@ class Order:
     ``exclude``: a regular expression; layers whose name it matches stay fp32. ``trim_vocab``:
     languages whose pieces stay. ``target_error``: abstain so that no more are wrong on dev.
     ``synonyms``: LANGUAGE=FILE, tables that go into the bundle.
-    ``vector``: the plain graph also gives the text's vector.
+    ``vector``: the plain graph also gives the text's vector; ``projection``: through the linear map
+    in this safetensors file (``weight``, ``bias``).
     """
 
     name: str = ""
@@ -81,6 +84,7 @@ class Order:
     target_error: float | None = None
     synonyms: Sequence[str] = ()
     vector: bool = False
+    projection: str = ""
 
 
 @dataclass(frozen=True)
@@ -154,7 +158,7 @@ def prepare(checkpoint: Path, order: Order) -> Source:
     only = order.languages or order.trim_vocab
     trimmed = trim.trim(model, order.trim_vocab) if order.trim_vocab else {}
     graphs = chosen_graphs(order.graphs, methods)
-    traced = {name: trace(name, model, methods, order.vector) for name in graphs}
+    traced = {name: trace(name, model, methods, vector_of(order)) for name in graphs}
     texts = gate.real_text(description, data, only)
     words = trained_words(methods, description)
     return Source(model, description, methods, traced, texts, trimmed, tables, words)
@@ -299,13 +303,25 @@ def save_tables(tables: Sequence[Table], folder: Path) -> dict[str, str]:
 
 
 def trace(
-    graph: str, model: Classifier, methods: Sequence[Method], vector: bool = False
+    graph: str, model: Classifier, methods: Sequence[Method], vector: nn.Module | None = None
 ) -> onnx.ModelProto:
     if graph == "perturbed":
         return graphs_of.perturbed(model, noise_place(methods))
     if graph == "paired":
         return graphs_of.paired(model, _mixup(methods).layer)
     return graphs_of.plain(model, vector)
+
+
+def vector_of(order: Order) -> nn.Module | None:
+    """What becomes of the first token's vector on its way out of the graph."""
+    if not order.vector:
+        return None
+    if not order.projection:
+        return nn.Identity()
+    tensors = load_file(order.projection)
+    linear = nn.Linear(tensors["weight"].shape[1], tensors["weight"].shape[0])
+    linear.load_state_dict({name: value.float() for name, value in tensors.items()})
+    return linear.eval()
 
 
 def check_shapes(

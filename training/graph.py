@@ -28,10 +28,10 @@ _TEXTS, _LENGTH, _DRAWS = 2, 8, 3
 
 
 class _Plain(nn.Module):
-    """ids in, logits out: what a graph computes, without our classes. With ``vector``, also the
-    encoder's output at the first token, which the head reads."""
+    """ids in, logits out: what a graph computes, without our classes. With ``vector``, also what it
+    makes of the encoder's output at the first token, which the head reads."""
 
-    def __init__(self, model: Classifier, vector: bool = False) -> None:
+    def __init__(self, model: Classifier, vector: nn.Module | None = None) -> None:
         super().__init__()
         self.model, self.vector = model, vector
 
@@ -41,7 +41,7 @@ class _Plain(nn.Module):
         batch = _batch(input_ids, attention_mask, token_type_ids)
         last, _ = self.model.encode(batch)
         logits: Tensor = self.model.finish(batch, last).logits
-        return (logits, last[:, 0]) if self.vector else logits
+        return logits if self.vector is None else (logits, self.vector(last[:, 0]))
 
 
 class _Perturbed(nn.Module):
@@ -106,15 +106,15 @@ def input_names(model: Classifier) -> tuple[str, ...]:
     return (*names, "token_type_ids") if model.encoding.type_ids else names
 
 
-def plain(model: Classifier, vector: bool = False) -> onnx.ModelProto:
+def plain(model: Classifier, vector: nn.Module | None = None) -> onnx.ModelProto:
     """input_ids, attention_mask (, token_type_ids) [batch, length] → logits [batch, labels], and with
-    ``vector`` also vector [batch, width]."""
+    ``vector`` (Identity: as it is) also vector [batch, width]."""
     ids, mask, types = _example_text()
     text = {0: torch.export.Dim("batch"), 1: _length(model, "length")}
     names = input_names(model)
     example = (ids, mask, types)[: len(names)]
     with first_token_only(model):
-        outputs = ["logits", "vector"] if vector else ["logits"]
+        outputs = ["logits"] if vector is None else ["logits", "vector"]
         return _export(_Plain(model, vector), example, names, [text] * len(names), outputs)
 
 

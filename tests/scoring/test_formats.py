@@ -8,6 +8,7 @@ import gzip
 import io
 import json
 import lzma
+import random
 from pathlib import Path
 from typing import Any
 
@@ -471,6 +472,16 @@ def test_slices_hold_every_row_once_and_are_sorted(sizes: list[int], rows: int, 
     for part in parts:
         assert len(part) <= rows
         assert len(part) == 1 or sum(sizes[n] for n in part) <= size
+
+
+@pytest.mark.parametrize("cores", [2, 3, 4])
+def test_slices_keep_all_cores_busy_to_the_end(cores: int) -> None:
+    """A file of one window: each core takes the next slice when it has done its last."""
+    sizes = [int(size) for size in random.Random(0).choices(range(20, 600), k=1000)]
+    busy = [0] * cores
+    for part in slices(sizes):
+        busy[busy.index(min(busy))] += sum(sizes[n] for n in part)
+    assert max(busy) <= 1.05 * sum(sizes) / cores
 
 
 @pytest.mark.parametrize("codec", [None, "gzip", "bz2", "xz", "zstd"])

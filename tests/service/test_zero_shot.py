@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 
 from tests.service.conftest import Start, valid
-from training import nli
+from training import model, nli
+from training.types import Example
 from xlt_serve import load
 from xlt_serve.errors import UsageError
 from xlt_serve.schema import Prediction
@@ -25,12 +29,17 @@ LABELS = ("sports", "food", "weather")
 def nli_bundle(
     tmp_path_factory: pytest.TempPathFactory, toy_data: Path, encoders: dict[str, Path]
 ) -> Path:
-    """Made by the one command, on toy data with a tiny encoder."""
+    """Made by the one command, on toy data with a tiny encoder and a projection of its own."""
     folder = tmp_path_factory.mktemp("nli")
+    encoder = shutil.copytree(encoders["xlm-roberta"], folder / "encoder")
+    width = json.loads((encoder / "config.json").read_text())["hidden_size"]
+    torch.manual_seed(0)
+    projection = torch.nn.Linear(width, 8).state_dict()
+    save_file(projection, encoder / "projection.safetensors")
     nli.main(
         [
             *("--data", str(toy_data), "--out", str(folder / "nli"), "--work", str(folder / "run")),
-            *("--precision", "fp32", f"encoder={encoders['xlm-roberta']}", "train.epochs=1"),
+            *("--precision", "fp32", f"encoder={encoder}", "train.epochs=1"),
             *("train.max_length=64",),
         ]
     )
@@ -77,6 +86,20 @@ def test_all_pairs_are_asked_for_at_once(nli_bundle: Path) -> None:
 
     drive(steps(classifier, TEXTS, Options(LABELS, scorer="nli")), run)
     assert [len(ask.rows) for ask in asks] == [3 * 3]
+
+
+def test_the_vector_is_the_encoders_as_it_was_through_its_projection(nli_bundle: Path) -> None:
+    encoder = nli_bundle.parent / "encoder"
+    untrained = model.build(str(encoder), ["no", "yes"], 64).eval()
+    linear = load_file(encoder / "projection.safetensors")
+    classifier = load(nli_bundle)
+    for text in (TEXTS[0], TEXTS[3]):
+        (tokens,) = classifier.encoder.encode([text])
+        found = classifier.runners.run(Ask("plain", tokens.pieces))["vector"][0]  # type: ignore[union-attr]
+        with torch.inference_mode():
+            last, _ = untrained.encode(untrained.batch([Example(text, "no", "en")]))
+        expected = linear["weight"] @ last[0, 0] + linear["bias"]
+        assert found == pytest.approx(expected.numpy(), abs=1e-4)
 
 
 def test_similarity_is_the_cosine_of_the_vectors(nli_bundle: Path) -> None:
