@@ -241,7 +241,7 @@ BARE = """
 import json, sys, time
 from concurrent.futures import ThreadPoolExecutor
 from xlt_serve.batching import plan
-from xlt_serve.pipeline import BUDGET, load
+from xlt_serve.pipeline import load
 from xlt_serve.feeds import feeds
 from xlt_serve.session import available_cores
 bundle, source = sys.argv[1:]
@@ -250,7 +250,7 @@ best = 0.0
 for threads, workers in ((0, 1), (1, available_cores())):
     classifier = load(bundle, threads=threads)
     pieces = [tokens.pieces[0] for tokens in classifier.encoder.encode(texts)]
-    batches = plan([piece.length for piece in pieces], BUDGET)
+    batches = plan([piece.length for piece in pieces], classifier.budget)
     ready = [feeds([pieces[i] for i in b], classifier.session, classifier.bundle.manifest.pad_id) for b in batches]
     classifier.session.run(ready[-1])
     with ThreadPoolExecutor(workers) as pool:
@@ -306,6 +306,8 @@ class Nothing:
         self.share = {label: 1 / len(labels) for label in labels}
     def predict(self, items, **_):
         return [Prediction("sports", dict(self.share), "de", len(item) // 4) for item in items]
+    def sizes(self, items):
+        return [len(item) // 4 for item in items]
 score(
     Order(sys.argv[1], sys.argv[2], overwrite=True),
     open_predictor=lambda bundle, order: Nothing(bundle.manifest.labels),

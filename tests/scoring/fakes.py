@@ -23,6 +23,9 @@ class Fake:
         self.batches: list[list[object]] = []
         self.lock = threading.Lock()
 
+    def sizes(self, items: Sequence[object]) -> list[int]:
+        return [len(str(item)) for item in items]
+
     def predict(self, items: Sequence[object], **settings: Any) -> list[Prediction]:
         if self.seconds:
             time.sleep(self.seconds)

@@ -10,7 +10,7 @@ from typing import Any
 
 from xlt_serve.bundle import Bundle, digest
 from xlt_serve.errors import UsageError
-from xlt_serve.pipeline import BUDGET
+from xlt_serve.pipeline import default_budget
 from xlt_serve.scoring import codecs, places
 from xlt_serve.scoring.places import OUTPUTS, PIPE, Source
 from xlt_serve.scoring.window import MOST_ROWS
@@ -40,7 +40,7 @@ class Order:
     out_format: str | None = None
     prefix: str = "xlt_"
     window: int = MOST_ROWS
-    budget: int = BUDGET
+    budget: int = 0  # 0: what suits the provider
     provider: str = "cpu"
     engine: str = "local"
     workers: int = 0
@@ -55,6 +55,8 @@ class Order:
             raise UsageError(
                 "-", "a pipe has one end; engine ray reads and writes files", "use engine local"
             )
+        if not self.budget:
+            object.__setattr__(self, "budget", default_budget(self.provider))
         if self.window < 1:
             raise UsageError(f"window={self.window}", "must be at least 1 row")
         if self.workers < 0:
