@@ -152,6 +152,12 @@ def prepare(work: Path, data: Path) -> dict[str, Path]:
             }
         )
     )
+    if not (folder / "onnx" / "model.onnx").is_file():  # infinity's optimum engine wants it there
+        script = str(HERE / "peers" / "with_optimum.py")
+        where = ["--checkpoint", str(folder), "--folder", str(folder / "onnx")]
+        with contextlib.suppress(environments.NotInstalled):
+            python = str(environments.python("optimum"))
+            subprocess.run([python, script, "make", *where, "--precision", "fp32"], check=True)
     out = {"checkpoint": folder}
     for precision in ("fp32", "int8"):
         out[precision] = work / precision
