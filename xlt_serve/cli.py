@@ -278,6 +278,12 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument(
         "--vector", action="store_true", help="the plain graph also gives the text's vector"
     )
+    sub.add_argument(
+        "--projection",
+        default="",
+        metavar="FILE",
+        help="with --vector: safetensors of a linear map (weight, bias) that it goes through",
+    )
     sub.add_argument("--notes", default="", help="a line for the manifest")
     common.add_tables(sub, "tables of synonyms to serve with it")
 

@@ -74,6 +74,9 @@ class Session:
         settings = ort.SessionOptions()
         settings.intra_op_num_threads = options.threads or available_cores()
         settings.inter_op_num_threads = 1
+        if options.provider == "cpu":
+            # It keeps a plan for every shape it has seen, which texts have hundreds of, and is not faster.
+            settings.enable_mem_pattern = False
         settings.add_session_config_entry(
             "session.intra_op.allow_spinning", "1" if options.spin else "0"
         )
