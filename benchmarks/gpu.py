@@ -23,9 +23,10 @@ import numpy.typing as npt
 
 from xlt_serve import bundle as bundles
 from xlt_serve import providers
+from xlt_serve.bench.grid import batch
 from xlt_serve.bundle import Bundle
 from xlt_serve.errors import UsageError, XltError
-from xlt_serve.graphs import buckets_of, described, open_graph
+from xlt_serve.graphs import buckets_of, open_graph
 from xlt_serve.pipeline import BUDGET
 from xlt_serve.session import Options, Session, available_cores
 
@@ -109,16 +110,6 @@ def grid(bundle: Bundle, wanted: Sequence[int]) -> list[tuple[int, int]]:
     return [
         (n, length) for length in buckets.lengths for n in wanted if n <= buckets.rows[length][-1]
     ]
-
-
-def batch(bundle: Bundle, rows: int, length: int) -> Feeds:
-    """Random ids, all positions real: the slowest that the shape can be."""
-    generator = np.random.default_rng(rows * 10_000 + length)
-    out: Feeds = {}
-    for name in described(bundle, "plain").inputs:
-        ids = generator.integers(5, 100, (rows, length))
-        out[name] = ids if name == "input_ids" else np.full_like(ids, int("mask" in name))
-    return out
 
 
 def opened(bundle: Bundle, name: str, options: argparse.Namespace) -> tuple[Session, float]:

@@ -190,7 +190,7 @@ class Run:
         pretrained.save_tokenizer(self.tokenizer, folder)
         names = ("block", "step", "tokens", "seconds")
         progress = {name: getattr(self, name) for name in names}
-        progress["glosses"] = True  # what the card says of the data hangs on it
+        progress["glosses"] = progress["articles"] = True  # the card's list of data hangs on them
         (folder / "progress.json").write_text(json.dumps(progress, indent=2) + "\n")
 
     # -- the loop ---------------------------------------------------------------------------------

@@ -92,6 +92,8 @@ def gather(data: Path, work: Path, research: bool = False) -> Material:
         else:
             pool["masked"].append((sentence.text, "", -1))
     for text in glosses.fetch(work / "glosses"):
+        if corpus.fingerprint(text) in banned:
+            continue
         material.pools["en"]["own"].append((text, "", target(text)))
     all_pairs = corpus.pairs(data, banned)
     words = dictionaries.fetch(work / "dictionaries")

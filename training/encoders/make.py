@@ -98,6 +98,7 @@ def card() -> str:
         _DATA.format(
             licences=licences if newer else "bg el: CC BY-SA 3.0; el hi sw: GPL-2+",
             glosses=_GLOSSES if newer else "",
+            articles=_ARTICLES if progress.get("articles", False) else "",
         )
     )
     if results:
@@ -159,6 +160,11 @@ _GLOSSES = (
     "- English definitions and examples of WordNet 3.0 (its own licence, free for any use).\n"
 )
 
+_ARTICLES = (
+    "- English prose: Wikipedia articles in gensim's test data (CC BY-SA 3.0), the World Factbook and\n"
+    "  State of the Union addresses (public domain).\n"
+)
+
 _DATA = """## Data and licences
 
 - Plain sentences of 21 languages and translation pairs: Wikipedia snippets (WikiAnn), Universal
@@ -166,7 +172,7 @@ _DATA = """## Data and licences
   (CC BY-SA 4.0) with recorded machine translations, half of PAWS-X dev; English train texts of
   xSID, UMSAB, SICK, CAD, ConjNLI, unlabelled.
 - Word lists of FreeDict from Debian's packages ({licences}); Hindi put into Urdu by Apertium (GPL).
-{glosses}- Names of pictures and countries from Unicode's CLDR (Unicode licence); word lists learnt from the
+{glosses}{articles}- Names of pictures and countries from Unicode's CLDR (Unicode licence); word lists learnt from the
   translation pairs above.
 - Teacher: Apache-2.0.
 - No non-commercial data: no text of XNLI, no MUSE lexicon.
