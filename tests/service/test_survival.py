@@ -236,13 +236,15 @@ def test_a_service_that_is_told_to_stop_finishes_what_it_accepted(tmp_path: Path
 
 
 @pytest.mark.slow
-def test_five_times_the_capacity_for_a_minute(tmp_path: Path) -> None:
+@pytest.mark.parametrize("texts", [16, 1], ids=["of work", "of connections"])
+def test_five_times_the_capacity_for_a_minute(tmp_path: Path, texts: int) -> None:
     """Every answer is 200 or 429, and those accepted don't take longer than three times as long as
-    they do alone. Requests of sixteen texts, so that the flood is of work and not of connections:
-    who floods shares the cores with the service here."""
+    they do alone. Who floods shares the cores with the service here, most of all with small
+    requests."""
     with serving(tmp_path, XLT_MAX_WAIT="0.005") as running:
         port = int(running.url.rsplit(":", 1)[1])
-        target = Target(port, "/classify", [{"texts": TEXTS * 4}])
+        bodies = [{"texts": (TEXTS * 5)[n : n + texts]} for n in range(4)]
+        target = Target(port, "/classify", bodies)
         alone = asyncio.run(closed(target, clients=1, seconds=6)).summary()
         capacity = asyncio.run(closed(target, clients=8, seconds=6)).summary()["per_second"]
         flood = asyncio.run(arrivals(target, rate=5 * capacity, seconds=60))
