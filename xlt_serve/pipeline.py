@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeGuard, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -33,7 +33,7 @@ from xlt_serve.schema import (
 from xlt_serve.session import Options, Session
 from xlt_serve.steps import Ask, Steps, drive
 from xlt_serve.synonyms import Tables
-from xlt_serve.tokens import Encoder, Piece, Tokens, check
+from xlt_serve.tokens import LARGEST, Encoder, Piece, Tokens, check
 from xlt_serve.translation import Translators
 
 BUDGET, CPU_BUDGET = 4096, 512
@@ -49,6 +49,10 @@ class Job:
     item: Item
     tokens: Tokens
     language: str | None
+
+
+def _readable(side: object) -> TypeGuard[str]:
+    return isinstance(side, str) and len(side) <= LARGEST
 
 
 class Classifier:
@@ -87,14 +91,12 @@ class Classifier:
         return self.runners.of("plain").session
 
     def sizes(self, items: Sequence[object]) -> list[int]:
-        """Tokens of each item, before any is cut; 0 where it is no text. For sorting: nothing runs."""
+        """Tokens of each item, before any is cut; 0 where it is no text, or one too large to be read.
+        For sorting: nothing runs."""
         sides = [item if isinstance(item, tuple | list) else (item,) for item in items]
-        texts = [side for pair in sides for side in pair if isinstance(side, str)]
+        texts = [side for pair in sides for side in pair if _readable(side)]
         counted = iter(self.encoder.ids(texts))
-        return [
-            sum(len(next(counted)) if isinstance(side, str) else 0 for side in pair)
-            for pair in sides
-        ]
+        return [sum(len(next(counted)) if _readable(s) else 0 for s in pair) for pair in sides]
 
     def predict(self, items: Iterable[object], **settings: Any) -> list[Prediction]:
         """One prediction for each item, in order; an item's own error is a value in its place.

@@ -49,11 +49,14 @@ class Runners:
 
     def __init__(self, bundle: Bundle, options: Options | None, budget: int) -> None:
         self.bundle, self.options, self.budget = bundle, options, budget
-        self._opening = threading.Lock()
+        # One lock for each: while a graph opens, the others run.
+        self._opening = {graph: threading.Lock() for graph in KINDS}
         self._open: dict[str, Runner] = {}
 
     def of(self, graph: str) -> Runner:
-        with self._opening:
+        if (runner := self._open.get(graph)) is not None:
+            return runner
+        with self._opening[graph]:
             if graph not in self._open:
                 self._open[graph] = self._opened(graph)
             return self._open[graph]

@@ -5,8 +5,8 @@ threads begin the generators (tokenising), one *run* thread takes batches from t
 *finish* thread goes on with what has run (votes, answers); so tokenising and running overlap. A lone
 row runs at once; rows that come while a run is under way wait for the next one.
 
-Which rows are next: each has a time at which it is due, namely when it was asked for, later by the
-time that the earlier rows of its request take. So a long request does not hold up short ones, and
+Which rows are next: each has a time at which it is due, namely when it was asked for, later by twice
+the time that the earlier rows of its request take. So a long request does not hold up short ones, and
 since nothing that comes after a row's time gets in front of it, no row waits forever.
 """
 
@@ -31,6 +31,11 @@ T = TypeVar("T")
 
 BYTES_PER_TOKEN = 3
 """A guess at what a text costs before it is tokenised; most scripts have more."""
+
+
+PATIENCE = 2.0
+"""How much later than its work alone would take a long request's rows are due: a run is not all that a
+row costs, and what falls behind its times gets in front of newcomers."""
 
 
 class Busy(XltError):
@@ -101,8 +106,10 @@ class Ticket:
 
     arrived: float
     guess: int  # tokens that it is held to cost until it is tokenised
+    rows: int = 1  # how many it will have, more or less
     generators: int = 1  # those of its chunks that have not asked yet
     asked: float = 0.0  # seconds of work that it has asked for
+    left: float = 0.0  # those of them that have not run
     waited: float | None = None  # seconds until its first row ran
     ran: float = 0.0  # seconds of the runs that it had a part in
     tokens: int = 0
@@ -119,12 +126,18 @@ class _Part:
     rows: Sequence[Row]
     done: Callable[[Outputs | BaseException], None]
     left: int
+    work: float = 0.0  # seconds of it that have not run
     outputs: list[tuple[list[int], Outputs]] = field(default_factory=list)
     failed: bool = False
 
     @property
     def dead(self) -> bool:
         return self.failed or self.ticket.gone
+
+    def did(self, share: float) -> None:
+        """A share of what was left has run, or will not."""
+        self.ticket.left -= share * self.work
+        self.work -= share * self.work
 
 
 _Entry: TypeAlias = tuple[_Part, int]
@@ -165,7 +178,7 @@ class Scheduler:
         # Weak: what a bundle's graphs had here goes with the bundle.
         self._lanes: WeakKeyDictionary[Runners, dict[str, _Lane]] = WeakKeyDictionary()
         self._guessed = 0  # tokens of requests that were let in and not tokenised yet
-        self._inside = 0  # requests that were let in and have not left
+        self._inside: set[Ticket] = set()  # requests that were let in and have not left
         self._open = True
         self._changed = threading.Condition()
         self._pace = 0.0  # seconds that a prepare thread takes for a guessed token
@@ -180,34 +193,37 @@ class Scheduler:
         with self._changed:
             return self._waiting_tokens()
 
-    def waiting_seconds(self) -> float:
-        """How long a row that came now would wait, by the speeds that were seen."""
+    def waiting_seconds(self, work: float = 0.0) -> float:
+        """How long a request of so many seconds of ``work`` would wait, by the speeds that were seen."""
         with self._changed:
-            return self._waiting_seconds()
+            return self._ahead(work)
 
     def refuse_if_full(self) -> None:
         """``Busy`` where nobody would be let in: worth knowing before a body is read."""
-        with self._changed:
-            ahead = self._waiting_seconds()
+        ahead = self.waiting_seconds()
         if ahead > self.limits.wait:
             raise Busy(ahead, ahead - self.limits.wait / 2)
 
-    def admit(self, size: int, timeout: float | None = None, generators: int = 1) -> Ticket:
-        """A ticket for a request of ``size`` bytes of text in so many generators, or ``Busy``.
+    def admit(
+        self, size: int, timeout: float | None = None, generators: int = 1, rows: int = 1
+    ) -> Ticket:
+        """A ticket for a request of ``size`` bytes of text in so many generators and rows, or ``Busy``.
 
-        What counts is the work in front of it: a request of any size gets in when nothing waits.
+        What counts is the work in front of it, not its own: a request of any size gets in when nothing
+        waits, and a short one beside a long one, whose later rows run after it.
         """
         guess = size // BYTES_PER_TOKEN + 1
         with self._changed:
             if not self._open:
                 raise Closed("", "the service is shutting down", "send the request again")
-            ahead, tokens = self._waiting_seconds(), self._waiting_tokens()
+            ahead, queued = self._ahead(guess * self._cost()), self._queued_tokens()
             longest = self.limits.wait if timeout is None else min(self.limits.wait, timeout)
-            if ahead > longest or (tokens and tokens + guess > self.limits.tokens):
+            if ahead > longest or (queued and queued + guess // generators > self.limits.tokens):
                 raise Busy(ahead, ahead - longest / 2)
+            ticket = Ticket(self.clock(), guess, max(1, rows), generators)
             self._guessed += guess
-            self._inside += 1
-        return Ticket(self.clock(), guess, generators)
+            self._inside.add(ticket)
+        return ticket
 
     def leave(self, ticket: Ticket) -> None:
         """The request is over, or its client is gone: nothing more of it runs."""
@@ -215,7 +231,7 @@ class Scheduler:
             if ticket.gone:
                 return
             ticket.gone = True
-            self._inside -= 1
+            self._inside.discard(ticket)
             self._settle(ticket, ticket.guess)
             if ticket.parts:
                 for lane in self._all():
@@ -271,11 +287,12 @@ class Scheduler:
             ticket.parts += 1
             now = self.clock()
             for number, row in enumerate(ask.rows):
-                lane.waiting.push(
-                    row.length, max(now, ticket.arrived + ticket.asked), (part, number)
-                )
-                ticket.asked += row.length / lane.speed
+                due = max(now, ticket.arrived + PATIENCE * ticket.asked)
+                lane.waiting.push(row.length, due, (part, number))
+                work = row.length / lane.speed
+                ticket.asked, ticket.left = ticket.asked + work, ticket.left + work
                 ticket.tokens += row.length
+                part.work += work
             self._changed.notify_all()
         return await future
 
@@ -290,7 +307,12 @@ class Scheduler:
                     self._changed.wait()
                 lane = min(lanes, key=lambda lane: lane.waiting.first())
                 batch = lane.waiting.take(lane.budget(self.limits))
-            self._run(lane, batch)
+            try:
+                self._run(lane, batch)
+            except Exception as error:  # of ours, not of the model: nobody may wait for ever
+                for part in {id(part): part for part, _ in batch}.values():
+                    if not part.dead and part.left:
+                        self._fail(part, error)
             del lane, lanes, batch  # or an idle queue would keep a bundle that was swapped out
 
     def _run(self, lane: _Lane, batch: list[_Entry]) -> None:
@@ -334,20 +356,29 @@ class Scheduler:
             ticket.ran += seconds
         for part, numbers, here in places.values():
             part.outputs.append((numbers, {name: v[here] for name, v in outputs.items()}))
-            part.left -= len(numbers)
+            with self._changed:
+                part.did(len(numbers) / part.left)
+                part.left -= len(numbers)
+                if not part.left:
+                    part.ticket.parts -= 1
             if not part.left:
-                part.ticket.parts -= 1
                 part.done(join(part.outputs, len(part.rows)))
 
     def _fail(self, part: _Part, error: Exception) -> None:
         with self._changed:
             part.failed = True
+            part.did(1.0)
             part.ticket.parts -= 1
             for lane in self._all():
                 lane.waiting.drop(lambda entry: entry[0] is part)
         failure = RunFailed("an item", f"could not be run ({type(error).__name__})")
         failure.__cause__ = error
         part.done(failure)
+
+    @property
+    def alive(self) -> bool:
+        """Whether rows still run: where the thread has died, every request would wait in vain."""
+        return self._runs.is_alive()
 
     def close(self) -> None:
         """Take no more requests, wait until those that are in have left, end the threads."""
@@ -372,11 +403,25 @@ class Scheduler:
     def _waiting_tokens(self) -> int:
         return self._guessed + sum(lane.waiting.tokens for lane in self._all())
 
-    def _waiting_seconds(self) -> float:
-        lanes = self._all()
-        speed = max((lane.speed for lane in lanes), default=self.limits.speed)
-        queued = sum(lane.waiting.tokens / lane.speed for lane in lanes)
-        return queued + self._guessed * (1 / speed + self._pace)
+    def _queued_tokens(self) -> int:
+        return sum(lane.waiting.tokens for lane in self._all())
+
+    def _cost(self) -> float:
+        """Seconds that a guessed token takes."""
+        speed = max((lane.speed for lane in self._all()), default=self.limits.speed)
+        return 1 / speed + self._pace
+
+    def _ahead(self, work: float) -> float:
+        """Seconds of others' work that runs before a request of so many seconds is through: of each
+        of them what is due by then, and its next row."""
+        now, cost = self.clock(), self._cost()
+        total = 0.0
+        for ticket in self._inside:
+            left = ticket.left + ticket.guess * cost
+            done = ticket.asked - ticket.left
+            due = max(0.0, (now + work - ticket.arrived) / PATIENCE - done)
+            total += min(left, due + (done + left) / ticket.rows)
+        return total
 
     def _settle(self, ticket: Ticket, tokens: int) -> None:
         """A cost is known, or of no interest any more: the guess at it is taken back."""

@@ -8,13 +8,16 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
+from xlt_serve.http import answering
 from xlt_serve.pipeline import load
 from xlt_serve.scheduler import Busy, Closed, Limits, Run, RunFailed, Scheduler
-from xlt_serve.schema import Settings, Smoothing
+from xlt_serve.schema import Prediction, Settings, Smoothing
 from xlt_serve.steps import Ask, Outputs, Steps
 
 
@@ -192,17 +195,24 @@ def test_a_client_that_leaves_takes_its_rows_along(scheduler: Scheduler) -> None
 
 
 def test_too_much_work_is_refused_with_a_time_to_come_back() -> None:
-    scheduler = Scheduler(Limits(tokens=1000, wait=0.5, speed=100))
+    scheduler = Scheduler(Limits(tokens=1000, wait=30, speed=100))
     model = Squares()
 
     async def main() -> None:
         tasks = [await hold(scheduler, model)]
-        # A large request gets in when nothing waits, whatever its size.
-        tasks.append(asyncio.create_task(ask(scheduler, model, ["x" * 10] * 300)))
-        await until(lambda: scheduler.waiting_tokens() == 3000)
-        with pytest.raises(Busy, match="try again in 3") as refused:
+        # Each waits for one second's work of every one that is there already.
+        for number in range(30):
+            texts = ["x" * 10] * 10
+            tasks.append(asyncio.create_task(ask(scheduler, model, texts)))
+            await until(lambda number=number: scheduler.waiting_tokens() == 100 * (number + 1))
+            if scheduler.waiting_tokens() == 1000:
+                break
+        with pytest.raises(Busy):  # over the tokens that may wait
             scheduler.admit(10)
-        assert 29 <= refused.value.retry_after <= 30
+        scheduler.limits = Limits(tokens=10_000, wait=5, speed=100)
+        with pytest.raises(Busy, match="try again in") as refused:  # over the time
+            scheduler.admit(3000)
+        assert 7 <= refused.value.retry_after <= 8
         model.gate.set()
         await asyncio.gather(*tasks)
         assert scheduler.waiting_seconds() == 0
@@ -218,16 +228,88 @@ def test_a_request_that_can_not_make_its_deadline_is_refused_at_once(scheduler: 
     model = Squares()
 
     async def main() -> None:
-        first = await hold(scheduler, model)
-        task = asyncio.create_task(ask(scheduler, model, ["x" * 10] * 900))
+        tasks = [await hold(scheduler, model)]
+        for _ in range(90):
+            tasks.append(asyncio.create_task(ask(scheduler, model, ["x" * 100])))
         await until(lambda: scheduler.waiting_tokens() == 9000)
         with pytest.raises(Busy):
             scheduler.admit(10, timeout=0.1)
         scheduler.leave(scheduler.admit(10, timeout=5))
         model.gate.set()
-        await asyncio.gather(first, task)
+        await asyncio.gather(*tasks)
 
     asyncio.run(main())
+
+
+def test_a_newcomer_waits_for_what_is_due_not_for_all_of_a_long_request() -> None:
+    """With a clock of its own: 100 rows of a second each, of which a second's worth runs a second."""
+    now = [0.0]
+    scheduler = Scheduler(Limits(speed=10, wait=5), clock=lambda: now[0])
+    model = Squares()
+
+    async def main() -> None:
+        first = await hold(scheduler, model)
+        task = asyncio.create_task(ask_many())
+        await until(lambda: scheduler.waiting_tokens() == 1000)
+        assert scheduler.waiting_seconds() == pytest.approx(
+            1.1, abs=0.2
+        )  # its next row, and the first's
+        assert scheduler.waiting_seconds(work=6) == pytest.approx(4.1, abs=0.2)
+        scheduler.leave(scheduler.admit(3))
+        now[0] = 20.0  # nothing ran: ten more rows are due, one in two seconds
+        assert scheduler.waiting_seconds() == pytest.approx(11.1, abs=0.2)
+        with pytest.raises(Busy):
+            scheduler.admit(3)
+        model.gate.set()
+        await asyncio.gather(first, task)
+        assert scheduler.waiting_seconds() == 0
+
+    async def ask_many() -> list[int]:
+        ticket = scheduler.admit(3000, rows=100)
+        try:
+            return await scheduler.predict(ticket, squares(["x" * 10] * 100), model)
+        finally:
+            scheduler.leave(ticket)
+
+    asyncio.run(main())
+    scheduler.close()
+
+
+def test_a_failure_of_our_own_fails_the_batch_and_not_the_thread(scheduler: Scheduler) -> None:
+    model = Squares()
+
+    def broken(run: Run) -> None:
+        raise OSError("no space left for metrics")
+
+    scheduler.on_run = broken
+    # The answer was there before the metrics failed: it is given, and the thread lives on.
+    assert asyncio.run(ask(scheduler, model, ["abc"])) == [9]
+    assert scheduler.alive
+    scheduler.on_run = lambda run: None
+    assert asyncio.run(ask(scheduler, model, ["ab"] * 100)) == [4] * 100
+
+
+def test_items_that_can_not_be_run_fail_alone_within_a_request(scheduler: Scheduler) -> None:
+    model = Squares()
+    texts = [f"text{n}" for n in range(50)]
+    texts[7] = texts[33] = "poison"
+
+    async def steps(start: int, end: int) -> Steps[list[Prediction]]:
+        return predictions(texts[start:end])
+
+    def predictions(part: Sequence[str]) -> Steps[list[Prediction]]:
+        outputs = yield Ask("squares", [Word(text) for text in part])
+        return [Prediction(str(value)) for value in outputs["values"]]
+
+    loaded: Any = SimpleNamespace(classifier=SimpleNamespace(runners=model))
+    done = asyncio.run(answering.answer(scheduler, loaded, texts, steps, timeout=10))
+    assert [p.label for p in done.predictions] == [
+        None if text == "poison" else str(len(text) ** 2) for text in texts
+    ]
+    assert [p.error.code for p in done.predictions if p.error] == ["run_failed"] * 2
+    assert len(done.failed) == 2
+    assert scheduler.waiting_tokens() == 0
+    assert scheduler.waiting_seconds() == 0
 
 
 def test_closing_finishes_what_was_let_in() -> None:

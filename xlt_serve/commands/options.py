@@ -12,8 +12,8 @@ from xlt_serve.schema import LONG_CHOICES, Settings, Smoothing
 PROVIDERS = ("cpu", "cuda", "tensorrt")
 
 
-def add_provider(sub: Any) -> None:
-    sub.add_argument("--provider", choices=PROVIDERS, default="cpu", help="default: cpu")
+def add_provider(sub: Any, default: str | None = "cpu", said: str = "cpu") -> None:
+    sub.add_argument("--provider", choices=PROVIDERS, default=default, help=f"default: {said}")
 
 
 def add_reading(sub: Any) -> None:

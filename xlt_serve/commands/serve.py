@@ -30,12 +30,17 @@ def add(command: Any) -> None:
     )
     sub.add_argument("--host", default="127.0.0.1")
     sub.add_argument("--port", type=int, default=3000)
-    sub.add_argument("--workers", type=int, default=1, help="processes (default: 1)")
-    common.add_provider(sub)
+    sub.add_argument(
+        "--workers", type=int, default=None, help="processes (default: XLT_WORKERS, else 1)"
+    )
+    common.add_provider(sub, default=None, said="XLT_PROVIDER, else cpu")
     common.add_translators(sub)
     common.add_tables(sub, "tables of synonyms, before the bundles' own", "tables")
     sub.add_argument(
-        "--threads", type=int, default=0, help="of each worker (default: cores / workers)"
+        "--threads",
+        type=int,
+        default=None,
+        help="of each worker (default: XLT_THREADS, else cores / workers)",
     )
 
 
@@ -62,15 +67,17 @@ def prepared(options: argparse.Namespace) -> dict[str, str]:
     from xlt_serve.pipeline import load
     from xlt_serve.session import available_cores
 
-    if options.workers < 1:
-        raise UsageError(f"--workers {options.workers}", "must be at least 1")
-    if not 1 <= options.port <= 65535:
-        raise UsageError(f"--port {options.port}", "must be between 1 and 65535")
     given = ",".join(options.bundle)
     wanted = settings.read(os.environ | ({"XLT_BUNDLES": given} if given else {}))
+    workers = wanted.workers if options.workers is None else options.workers
+    provider = options.provider or wanted.provider
+    if workers < 1:
+        raise UsageError(f"--workers {workers}", "must be at least 1")
+    if not 1 <= options.port <= 65535:
+        raise UsageError(f"--port {options.port}", "must be between 1 and 65535")
     tables = synonyms.files(options.tables)
     opened = {
-        name: load(place, provider=options.provider, synonyms=tables).bundle
+        name: load(place, provider=provider, synonyms=tables).bundle
         for name, place in wanted.bundles.items()
     }
     if options.translators is not None:
@@ -80,11 +87,11 @@ def prepared(options: argparse.Namespace) -> dict[str, str]:
         if len(set(names)) == len(names):
             opened = dict(zip(names, opened.values(), strict=True))
     places = ",".join(f"{name}={bundle.path.absolute()}" for name, bundle in opened.items())
-    threads = options.threads or max(1, available_cores() // options.workers)
+    threads = options.threads or wanted.threads or max(1, available_cores() // workers)
     return os.environ | {
         "XLT_BUNDLES": places,
-        "XLT_PROVIDER": options.provider,
-        "XLT_WORKERS": str(options.workers),
+        "XLT_PROVIDER": provider,
+        "XLT_WORKERS": str(workers),
         "XLT_THREADS": str(threads),
         **({"XLT_TRANSLATORS": str(options.translators.absolute())} if options.translators else {}),
         **({"XLT_SYNONYMS": settings.joined(tables)} if tables else {}),

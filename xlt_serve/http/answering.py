@@ -9,13 +9,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-from xlt_serve import renderings, wire
+from xlt_serve import certify, renderings, wire
 from xlt_serve.errors import UsageError
 from xlt_serve.http.failures import Refusal
 from xlt_serve.http.registry import Loaded
-from xlt_serve.runners import Runners
-from xlt_serve.scheduler import Scheduler, Ticket
-from xlt_serve.schema import Prediction, Settings
+from xlt_serve.scheduler import RunFailed, Scheduler, Ticket
+from xlt_serve.schema import Failure, Prediction, Settings
 from xlt_serve.steps import Steps
 
 CHUNK = 32
@@ -31,9 +30,12 @@ Chunks: TypeAlias = Callable[[int, int], Awaitable[Steps[list[Prediction]]]]
 
 @dataclass(frozen=True, slots=True)
 class Answered:
+    """``failed``: why items could not be run, for the log."""
+
     predictions: list[Prediction]
     ticket: Ticket
     seconds: float
+    failed: Sequence[RunFailed] = ()
 
 
 async def answer(
@@ -47,34 +49,44 @@ async def answer(
     """Predictions of all items, in order, by the steps of each chunk of them, which run each text so
     many ``times``."""
     begun = time.perf_counter()
-    chunks = [(start, start + CHUNK) for start in range(0, len(items), CHUNK)]
-    ticket = scheduler.admit(times * size_of(items), timeout, max(1, len(chunks)))
-    runners = loaded.classifier.runners
+    width = max(1, 8 * CHUNK // max(8, times))  # many labels: fewer texts
+    chunks = [(start, min(start + width, len(items))) for start in range(0, len(items), width)]
+    size, count = times * size_of(items), max(1, len(chunks))
+    ticket = scheduler.admit(size, timeout, count, rows=times * len(items))
+    # A long request must not fill the queue that short ones need too.
+    share = scheduler.limits.tokens // 4
+    window = asyncio.Semaphore(max(2, share * count // (ticket.guess + 1)))
+    failed: list[RunFailed] = []
+
+    async def predicted(start: int, end: int) -> list[Prediction]:
+        """Of these items; one that can't be run fails alone, the others run without it."""
+        try:
+            made = await steps(start, end)
+            return await scheduler.predict(ticket, made, loaded.classifier.runners)
+        except RunFailed as error:
+            if end - start == 1:
+                failed.append(error)
+                return [Prediction(None, error=Failure(error.code, str(error)))]
+            middle = (start + end) // 2
+            return [*await predicted(start, middle), *await predicted(middle, end)]
+
+    async def chunk(start: int, end: int) -> list[Prediction]:
+        async with window:
+            return await predicted(start, end)
+
     try:
         async with asyncio.timeout(timeout), asyncio.TaskGroup() as group:
-            tasks = [
-                group.create_task(_chunk(scheduler, ticket, steps(*chunk), runners))
-                for chunk in chunks
-            ]
+            tasks = [group.create_task(chunk(start, end)) for start, end in chunks]
     except TimeoutError:
         raise Refusal(
             504, "deadline", f"{timeout:g} s", "the answer was not ready in time", "send less"
         ) from None
-    except BaseExceptionGroup as failed:
-        raise failed.exceptions[0] from failed.exceptions[0].__cause__
+    except BaseExceptionGroup as several:
+        raise several.exceptions[0] from several.exceptions[0].__cause__
     finally:
         scheduler.leave(ticket)
     predictions = [prediction for task in tasks for prediction in task.result()]
-    return Answered(predictions, ticket, time.perf_counter() - begun)
-
-
-async def _chunk(
-    scheduler: Scheduler,
-    ticket: Ticket,
-    steps: Awaitable[Steps[list[Prediction]]],
-    runners: Runners,
-) -> list[Prediction]:
-    return await scheduler.predict(ticket, await steps, runners)
+    return Answered(predictions, ticket, time.perf_counter() - begun, failed)
 
 
 def classify(loaded: Loaded, items: Sequence[object], settings: Settings, timeout: float) -> Chunks:
@@ -95,6 +107,13 @@ def classify(loaded: Loaded, items: Sequence[object], settings: Settings, timeou
         return loaded.classifier.steps(chunk, its)
 
     return steps
+
+
+def passes(settings: Settings) -> int:
+    """How often each text runs at least: what a request is held to cost."""
+    if settings.mode == "smoothed":
+        return min(settings.smoothing.samples, certify.fewest_votes(settings.smoothing.alpha))
+    return 2 if settings.mode == "paired" else 1
 
 
 def items_of(request: wire.ClassifyRequest, most: int) -> list[Any]:
@@ -124,9 +143,9 @@ def listed(items: list[Any] | str | None, most: int) -> list[Any]:
 
 
 def size_of(items: Sequence[object]) -> int:
-    """Characters, more or less; what is no text costs nothing."""
+    """Bytes of text; what is no text costs nothing."""
     return sum(
-        len(part)
+        len(part.encode("utf-8", "replace"))
         for item in items
         for part in (item if isinstance(item, list | tuple) else (item,))
         if isinstance(part, str)

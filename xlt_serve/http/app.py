@@ -23,13 +23,14 @@ from xlt_serve.http.body import Gone, read_json
 from xlt_serve.http.guard import Gate
 from xlt_serve.http.keys import Keys
 from xlt_serve.http.log import Log
-from xlt_serve.http.metrics import metrics
+from xlt_serve.http.metrics import exposed, forget, metrics
 from xlt_serve.http.registry import Loaded, Registry
 from xlt_serve.http.settings import Environment
 from xlt_serve.pipeline import Classifier, load
 from xlt_serve.runners import KINDS
 from xlt_serve.scheduler import Run, Scheduler
 from xlt_serve.schema import Settings
+from xlt_serve.session import available_cores
 
 SWITCH = 0.0005
 PAGE = Path(__file__).parent.parent / "web" / "index.html"
@@ -48,7 +49,9 @@ class Service:
         self.translators = None
         if environment.translators is not None:
             self.translators = translation.load(environment.translators, self.metrics.translated)
-        self.registry = Registry(shared.Shared(folder, environment.bundles), self._opened, log)
+        self.threads = environment.threads or max(1, available_cores() // environment.workers)
+        common = shared.Shared(folder, environment.bundles, on_killed=forget)
+        self.registry = Registry(common, self._opened, log)
         self.ready = False
 
     def _ran(self, run: Run) -> None:
@@ -60,7 +63,7 @@ class Service:
         classifier = load(
             place,
             provider=self.environment.provider,
-            threads=self.environment.threads,
+            threads=self.threads,
             translators=self.translators,
             synonyms=self.environment.synonyms,
         )
@@ -111,6 +114,7 @@ def create(gate: Gate, environment: Environment | None = None) -> Starlette:
     routes = [
         Route("/", page, methods=["GET"]),
         Route("/docs.json", docs, methods=["GET"]),
+        Route("/metrics", numbers, methods=["GET"]),
         Route("/models", models, methods=["GET", "POST"]),
         Route("/classify", refusing(classify), methods=["POST"]),
         Route("/zero_shot", refusing(zero_shot), methods=["POST"]),
@@ -127,8 +131,9 @@ def refusing(handler: Handler) -> Handler:
     async def handle(request: Request) -> Response:
         try:
             return await handler(request)
-        except Gone:
-            raise
+        except Gone:  # nobody reads this; raised, it would count as a failure of ours
+            request.state.known["gone"] = True
+            return Response(status_code=499)
         except Exception as error:
             known = request.state.known
             refused = failures.response(error, known["id"])
@@ -169,7 +174,7 @@ async def classify(request: Request) -> Response:
     items = answering.items_of(asked, service.environment.max_items)
     loaded = service.registry.get(asked.bundle)
     steps = answering.classify(loaded, items, options, timeout_of(service, asked))
-    return await answered(request, asked, loaded, items, steps)
+    return await answered(request, asked, loaded, items, steps, answering.passes(options))
 
 
 async def zero_shot(request: Request) -> Response:
@@ -223,6 +228,8 @@ async def answered(
     }
     if done.ticket.waited is not None:
         service.metrics.queue.observe(done.ticket.waited)
+    for failed in done.failed:
+        service.log.failure("item_failed", failed, id=known["id"], bundle=loaded.name)
     service.metrics.answered(loaded.name, done.predictions)
     tracing.record(done, {name: value for name, value in known.items() if name != "texts"})
     return as_json(answering.body(done, loaded))
@@ -252,6 +259,11 @@ async def page(request: Request) -> Response:
     policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; img-src data:; frame-ancestors 'none'; base-uri 'none'"
     headers = {"Content-Security-Policy": policy, "X-Content-Type-Options": "nosniff"}
     return FileResponse(PAGE, headers=headers)
+
+
+async def numbers(request: Request) -> Response:
+    content, kind = await asyncio.to_thread(exposed)
+    return Response(content, media_type=kind)
 
 
 async def docs(request: Request) -> Response:

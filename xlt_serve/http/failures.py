@@ -8,7 +8,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from xlt_serve.errors import BundleError, BundleNotFound, UsageError, XltError
+from xlt_serve.errors import UsageError, XltError
 from xlt_serve.scheduler import Busy, Closed
 from xlt_serve.wire import Invalid
 
@@ -47,10 +47,6 @@ def response(error: Exception, request_id: str) -> Response:
         more["retry_after"] = error.retry_after
     elif isinstance(error, Closed):
         status, headers = 503, {"Retry-After": "1"}
-    elif isinstance(error, BundleNotFound):
-        status = 404
-    elif isinstance(error, BundleError):
-        status = 422
     return made(status, code, message, request_id, headers, more)
 
 

@@ -43,6 +43,10 @@ class Gate:
 
     def check(self, scope: Scope) -> None:
         path = scope["path"].rstrip("/") or "/"
+        if path not in PATHS:  # routers are laxer: they take "/models\n" for "/models"
+            raise Refusal(
+                404, "not_found", repr(path[:100]), "there is no such path", "see /docs.json"
+            )
         if path not in LOCKED:
             return
         given = keys.given(scope["headers"])

@@ -3,6 +3,7 @@ padding, how often does the model abstain, are texts cut, which languages come."
 
 from __future__ import annotations
 
+import os
 from functools import cache
 from typing import Any
 
@@ -95,6 +96,26 @@ class Metrics:
                 self.truncated.labels(bundle).inc()
             if prediction.error is None:
                 self.languages.labels(bundle, _language(prediction.language)).inc()
+
+
+def exposed() -> tuple[bytes, str]:
+    """All numbers of all workers as Prometheus reads them, and the content type."""
+    import prometheus_client as p
+    from prometheus_client.multiprocess import MultiProcessCollector
+
+    registry = p.REGISTRY
+    if os.environ.get("PROMETHEUS_MULTIPROC_DIR"):  # BentoML's doing
+        registry = p.CollectorRegistry()
+        MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
+    return p.generate_latest(registry), p.CONTENT_TYPE_LATEST
+
+
+def forget(process: int) -> None:
+    """A worker was killed: what it had waiting and under way is gone."""
+    from prometheus_client.multiprocess import mark_process_dead
+
+    if os.environ.get("PROMETHEUS_MULTIPROC_DIR"):
+        mark_process_dead(process)  # type: ignore[no-untyped-call]
 
 
 def _language(language: Any) -> str:

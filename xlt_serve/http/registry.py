@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from xlt_serve.errors import XltError
+from xlt_serve.errors import BundleError, BundleNotFound, XltError
 from xlt_serve.http.failures import Refusal
 from xlt_serve.http.log import Log
 from xlt_serve.http.shared import Shared
@@ -79,7 +79,7 @@ class Registry:
                 409, "swapping", "", "another swap is under way", "try again when it is done"
             ) from None
         try:
-            loaded = Loaded(name, place, await asyncio.to_thread(self._open, place))
+            loaded = Loaded(name, place, await self._opened(place))
             generation = self.shared.want(name, place)
             self._put(loaded, generation)
             self.shared.report(generation)
@@ -87,11 +87,22 @@ class Registry:
         finally:
             turn.__exit__(None, None, None)
 
+    async def _opened(self, place: str) -> Classifier:
+        """A bundle that a client asked for; if there is none, that is the client's mistake."""
+        try:
+            return await asyncio.to_thread(self._open, place)
+        except BundleError as error:
+            status = 404 if isinstance(error, BundleNotFound) else 422
+            raise Refusal(status, error.code, error.value, error.rule, error.remedy) from error
+
     async def follow(self) -> None:
         """Forever: load what another worker was asked to swap in."""
-        tried = self.generation
+        tried, rounds = self.generation, 0
         while True:
             await asyncio.sleep(POLL)
+            rounds += 1
+            if rounds % 50 == 0:  # every ten seconds: notices who was killed
+                self.shared.workers()
             wanted = self.shared.wanted()
             if wanted.generation <= max(self.generation, tried):
                 continue
@@ -103,8 +114,8 @@ class Registry:
                 place = wanted.bundles[name]
                 try:
                     loaded = Loaded(name, place, await asyncio.to_thread(self._open, place))
-                except XltError as failed:
-                    error = str(failed)
+                except Exception as failed:  # whatever it is, the next swap must find us here
+                    error = str(failed) if isinstance(failed, XltError) else type(failed).__name__
                     self.log.write("swap_failed", level="error", bundle=name, message=error)
                     continue
                 self._put(loaded, generation)
@@ -142,7 +153,8 @@ class Registry:
                     500, "swap_failed", "", f"{late} workers have not loaded it in {TOGETHER:g} s"
                 )
             await asyncio.sleep(POLL / 4)
-        failed = [worker["error"] for worker in self.shared.workers().values() if worker["error"]]
+        workers = self.shared.workers().values()
+        failed = [w["error"] for w in workers if w["error"] and w["generation"] == generation]
         if failed:
             raise Refusal(
                 500, "swap_failed", "", f"{len(failed)} workers could not load it: {failed[0]}"

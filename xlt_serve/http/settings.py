@@ -22,6 +22,7 @@ class Environment:
 
     bundles: dict[str, str]
     provider: str = "cpu"
+    workers: int = 1
     threads: int = 0
     max_body: int = 8 * MB
     max_items: int = 1000
@@ -44,6 +45,7 @@ def read(environment: Mapping[str, str] | None = None) -> Environment:
     return Environment(
         bundles=named(given.get("XLT_BUNDLES") or given.get("XLT_BUNDLE") or bundles.DEFAULT),
         provider=given.get("XLT_PROVIDER") or "cpu",
+        workers=int(_number(given, "XLT_WORKERS", 1, least=1)),
         threads=int(_number(given, "XLT_THREADS", 0)),
         max_body=int(_number(given, "XLT_MAX_BODY", 8 * MB, least=1)),
         max_items=int(_number(given, "XLT_MAX_ITEMS", 1000, least=1)),

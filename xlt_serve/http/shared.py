@@ -11,10 +11,12 @@ import fcntl
 import json
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from xlt_serve.errors import UsageError
 
@@ -29,13 +31,19 @@ class Wanted:
 
 
 class Shared:
-    def __init__(self, folder: Path, bundles: dict[str, str]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        bundles: dict[str, str],
+        on_killed: Callable[[int], None] = lambda process: None,
+    ) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if folder.stat().st_uid != os.getuid():
             raise UsageError(
                 folder, "belongs to somebody else", "set XLT_STATE to a folder of yours"
             )
         self.folder, self._first = folder, Wanted(0, bundles, {})
+        self._on_killed = on_killed
         self._file = folder / "bundles.json"
         self._mine = folder / f"worker-{os.getpid()}.json"
 
@@ -69,7 +77,8 @@ class Shared:
         return generation
 
     def report(self, generation: int, error: str = "") -> None:
-        self._write(self._mine, {"generation": generation, "error": error})
+        since = psutil.Process().create_time()
+        self._write(self._mine, {"generation": generation, "error": error, "since": since})
 
     def leave(self) -> None:
         """The last one to go takes the folder along, unless a swap is noted there: a worker that is
@@ -81,15 +90,19 @@ class Shared:
                 self.folder.rmdir()
 
     def workers(self) -> dict[int, dict[str, Any]]:
-        """What each living worker has, by process id."""
+        """What each living worker has, by process id. A process that began at another time than the
+        worker is none: numbers come back, after a container's restart all of them."""
         out: dict[int, dict[str, Any]] = {}
         for file in self.folder.glob("worker-*.json"):
             pid = int(file.stem.removeprefix("worker-"))
             try:
-                os.kill(pid, 0)
-                out[pid] = json.loads(file.read_text(encoding="utf-8"))
-            except (ProcessLookupError, FileNotFoundError):
+                told = json.loads(file.read_text(encoding="utf-8"))
+                if psutil.Process(pid).create_time() != told["since"]:
+                    raise psutil.NoSuchProcess(pid)
+                out[pid] = told
+            except (psutil.NoSuchProcess, FileNotFoundError):
                 file.unlink(missing_ok=True)  # killed: it could not say that it left
+                self._on_killed(pid)
         return out
 
     def _write(self, file: Path, value: dict[str, Any]) -> None:
@@ -102,8 +115,6 @@ class Shared:
 
 def default_folder() -> Path:
     """One for each service: workers have the same parent, and no other process has its start."""
-    import psutil
-
     parent = psutil.Process(os.getppid())
     name = f"xlt-serve-{os.getuid()}-{parent.pid}-{int(parent.create_time())}"
     return Path(tempfile.gettempdir()) / name
