@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import argparse
 import io
 import json
 import os
@@ -12,6 +13,7 @@ import pytest
 
 from tests.conftest import FOOD, SPORTS
 from xlt_serve.cli import main
+from xlt_serve.errors import XltError
 
 
 class Stdin(io.TextIOWrapper):
@@ -210,3 +212,23 @@ def test_a_reader_that_leaves_is_no_error_message(bundle: Path, tmp_path: Path) 
     )
     assert json.loads(done.stdout)["label"] == "sports"
     assert done.stderr == ""
+
+
+def test_serve_takes_from_the_environment_what_it_is_not_told(
+    monkeypatch: pytest.MonkeyPatch, bundle: Path
+) -> None:
+    """Containers set variables; a default of the command must not undo them."""
+    from xlt_serve.commands import serve
+
+    parser = argparse.ArgumentParser()
+    serve.add(lambda name, run, *texts: parser)
+    monkeypatch.setenv("XLT_WORKERS", "3")
+    monkeypatch.setenv("XLT_THREADS", "5")
+    made = serve.prepared(parser.parse_args(["--bundle", str(bundle)]))
+    assert (made["XLT_WORKERS"], made["XLT_THREADS"], made["XLT_PROVIDER"]) == ("3", "5", "cpu")
+    asked = ["--bundle", str(bundle), "--workers", "1", "--threads", "2"]
+    made = serve.prepared(parser.parse_args(asked))
+    assert (made["XLT_WORKERS"], made["XLT_THREADS"]) == ("1", "2")
+    monkeypatch.setenv("XLT_PROVIDER", "cuda")
+    with pytest.raises(XltError, match="cuda"):  # not quietly on the CPU
+        serve.prepared(parser.parse_args(["--bundle", str(bundle)]))

@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import sys
 import threading
+import time
+import urllib.request
 from collections.abc import Iterator
 from copy import deepcopy
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -18,7 +21,7 @@ import pytest
 
 from xlt_serve.bench import compare, http, nvml, peers, plots, report, run, served, texts
 from xlt_serve.cli import main
-from xlt_serve.errors import UsageError
+from xlt_serve.errors import DataError, UsageError
 
 SCHEMA = json.loads(run.SCHEMA.read_text())
 
@@ -29,6 +32,7 @@ class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     seen: ClassVar[list[dict[str, Any]]] = []
     chunked: ClassVar[bool] = False
+    added: ClassVar[dict[str, Any]] = {}  # to each prediction
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -37,7 +41,7 @@ class Handler(BaseHTTPRequestHandler):
             200,
             {
                 "predictions": [
-                    {"label": "x"}
+                    {"label": "x", **self.added}
                     for _ in body.get("texts", body.get("pairs", body.get("input", [])))
                 ],
                 "bundle": {"name": "b", "version": "1"},
@@ -152,6 +156,137 @@ def test_chunked_answers_and_closed_connections(
         assert reply.timings == {"queue_ms": 1.5, "predict_ms": 2.5}
 
 
+def test_texts_go_as_their_own_translations_where_the_mode_wants_them(server: str) -> None:
+    call = ["--modes", "plain,paired,translate", "--clients", "1", "--rates", "20", "--items", "2"]
+    assert main(["bench", server, *call, "--seconds", "0.1", "--warm-up", "0"]) == 0
+    assert {body.get("mode", "plain") for body in Handler.seen} == {"plain", "paired", "translate"}
+    for body in Handler.seen:
+        assert body.get("translations") == (body["texts"] if "mode" in body else None)
+
+
+@pytest.mark.parametrize(
+    ("mode", "added"),
+    [
+        ("paired", {"mixed": False, "reason": {"code": "no_translator", "message": "none here"}}),
+        ("translate", {"reason": {"code": "no_translator", "message": "none here"}}),
+    ],
+)
+def test_plain_answers_are_not_measured_as_another_mode(
+    server: str,
+    mode: str,
+    added: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(Handler, "added", added)
+    assert main(["bench", server, "--modes", mode, "--seconds", "0.1"]) == 1
+    said = capsys.readouterr()
+    assert f"can't be measured in mode {mode}: it answers without the translation" in said.err
+    assert "(none here)" in said.err
+    assert said.out == ""
+
+
+def test_failed_texts_are_counted() -> None:
+    answer = {
+        "predictions": [
+            {"label": None, "error": {"code": "empty", "message": "x"}},
+            {"label": "a", "error": None, "translation": '"error": {'},
+        ]
+    }
+    for separators in ((",", ":"), (", ", ": ")):
+        assert http.errors(json.dumps(answer, separators=separators).encode()) == 1
+
+
+def test_a_server_that_never_answers_does_not_hold_the_asker() -> None:
+    async def ask() -> list[Any]:
+        async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.read()  # until the asker hangs up
+            writer.close()
+
+        server = await asyncio.start_server(silent, "127.0.0.1", 0)
+        async with server:
+            port = server.sockets[0].getsockname()[1]
+            bodies = http.bodies(["a"], 1, "texts", {})
+            endpoint = http.Endpoint(f"http://127.0.0.1:{port}", bodies, timeout=0.2)
+            return [await endpoint.ask(n) for n in range(2)]
+
+    begun = time.monotonic()
+    assert [(reply.status, reply.items) for reply in asyncio.run(ask())] == [(0, 0)] * 2
+    assert time.monotonic() - begun < 30
+
+
+CHATTY = """
+import os, pathlib, subprocess, sys
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self):
+        sys.stderr.write("x" * 1000 + "\\n")
+        sys.stderr.flush()
+        self.send_response(200)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+    def log_message(self, *_):
+        pass
+
+wait = [sys.executable, "-c", "import time; time.sleep(600)"]
+found = [os.getpid(), *(subprocess.Popen(wait, start_new_session=own).pid for own in (False, True))]
+pathlib.Path(sys.argv[1]).write_text(" ".join(map(str, found)))
+ThreadingHTTPServer(("127.0.0.1", int(sys.argv[2])), Handler).serve_forever()
+"""
+
+
+def test_a_service_may_say_much_and_leaves_nobody_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    psutil = pytest.importorskip("psutil")
+    pids = tmp_path / "pids"
+    monkeypatch.setattr(
+        served,
+        "_command",
+        lambda bundle, provider, port: [sys.executable, "-c", CHATTY, str(pids), str(port)],
+    )
+    with served.serving("any", "cpu", patience=60) as url:
+        for _ in range(200):  # three times what a pipe holds
+            urllib.request.urlopen(url, timeout=30).close()
+        numbers = [int(number) for number in pids.read_text().split()]
+        assert all(map(psutil.pid_exists, numbers))
+    end = time.monotonic() + 20
+    while any(map(running, numbers)) and time.monotonic() < end:
+        time.sleep(0.02)
+    assert not any(map(running, numbers))
+
+
+def running(number: int) -> bool:
+    """Where nobody collects orphans, the dead stay in the table."""
+    import psutil
+
+    try:
+        return bool(psutil.Process(number).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+def test_a_service_that_does_not_start_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    script = "import sys; sys.stderr.write('x' * 100_000 + ' no such port'); sys.exit(3)"
+    monkeypatch.setattr(served, "_command", lambda *_: [sys.executable, "-c", script])
+    with (
+        pytest.raises(UsageError, match=r"could not be served: x+ no such port$") as caught,
+        served.serving("any", "cpu", patience=60),
+    ):
+        pass
+    assert len(str(caught.value)) < 400
+    script = (
+        "import sys, time; sys.stderr.write('still loading'); sys.stderr.flush(); time.sleep(600)"
+    )
+    monkeypatch.setattr(served, "_command", lambda *_: [sys.executable, "-c", script])
+    with (
+        pytest.raises(DataError, match="was not ready to serve after 3 s: still loading"),
+        served.serving("any", "cpu", patience=3),
+    ):
+        pass
+
+
 @pytest.mark.parametrize(
     ("call", "code", "says"),
     [
@@ -166,6 +301,7 @@ def test_chunked_answers_and_closed_connections(
         (["topics", "--against", "transformers"], 2, "needs the same weights"),
         (["topics", "--against", "infinity", "--checkpoint", "x"], 2, "start it and give its URL"),
         (["topics", "--fail-if-slower", "5%"], 2, "goes with --compare"),
+        (["--compare", "a.json", "b.json", "c.json"], 2, "compares two runs"),
         (["nothing"], 1, "is neither a shipped bundle"),
         (["--compare", "a.json", "b.json"], 1, "is not there"),
         (["topics", "--seconds", "0"], 2, "must be more than 0"),
@@ -266,6 +402,91 @@ def test_the_gate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run.write(other, files["same"])
     assert gate("same", "5%") == 2
     assert compare.differences(example(), other)[0].startswith("cores: ")
+
+
+def loop_point(errors: dict[str, int], **about: Any) -> dict[str, Any]:
+    from xlt_serve.bench.stats import summary
+
+    refused = sum(count for kind, count in errors.items() if kind.isdigit())
+    times = [10.0 + n % 7 for n in range(1000 - refused)]
+    return {
+        "mode": "plain",
+        "requests": 1000,
+        "latency_ms": summary(times),
+        "errors": errors,
+    } | about
+
+
+def test_the_gate_sees_errors_and_points_that_are_gone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before, after = tmp_path / "before.json", tmp_path / "after.json"
+    closed = {"loop": "closed", "clients": 8}
+    opened = {"loop": "open", "rate": 50.0}
+
+    def gate(first: list[dict[str, Any]], second: list[dict[str, Any]]) -> str:
+        run.write(example() | {"points": first}, before)
+        run.write(example() | {"points": second}, after)
+        assert main(["bench", "--compare", str(before), str(after)]) == 0  # it only tells
+        capsys.readouterr()
+        failed = main(["bench", "--compare", str(before), str(after), "--fail-if-slower", "5%"])
+        said = capsys.readouterr()
+        assert failed == bool(said.err)
+        return said.err
+
+    clean = loop_point({}, **closed)
+    both = [clean, loop_point({"429": 100}, **opened)]
+    assert gate(both, both) == ""
+    assert gate(both, [clean, loop_point({"429": 105}, **opened)]) == ""  # chance
+    assert "429: 100 of 1000 before, 200 of 1000 after" in gate(
+        both, [clean, loop_point({"429": 200}, **opened)]
+    )
+    assert "closed 8 clients, 500: 0 of 1000 before, 2 of 1000 after" in gate(
+        both, [loop_point({"500": 2}, **closed), both[1]]
+    )
+    assert "open 50/s, was not measured again" in gate(both, [clean])
+    assert gate([clean], both) == ""  # more than before is no fault
+    old = loop_point({"429": 100}, **opened)
+    del old["requests"]  # as reports were before they had it
+    assert gate([clean, old], both) == ""
+
+
+def test_a_run_takes_the_rates_of_the_one_that_it_is_compared_with(
+    server: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Left to themselves, two runs ask at shares of what each found best: never the same."""
+    before, after = tmp_path / "before.json", tmp_path / "after.json"
+    short = ["--clients", "1", "--seconds", "0.2", "--warm-up", "0"]
+    assert main(["bench", server, *short, "--rates", "31.5,47", "--json", str(before)]) == 0
+    compared = [*short, "--json", str(after), "--compare", str(before), "--fail-if-slower", "900%"]
+    assert main(["bench", server, *compared]) == 0
+    assert "plain open 31.5/s" in capsys.readouterr().out
+    names = [
+        {compare.point_name(point) for point in json.loads(file.read_text())["points"]}
+        for file in (before, after)
+    ]
+    assert names[0] == names[1]
+
+
+def test_where_the_time_goes() -> None:
+    """The service's timings as it sends them: predicting holds waiting and running."""
+
+    def point(latency: float, **own: float) -> dict[str, Any]:
+        means = {name: {"mean": value} for name, value in own.items()}
+        return {"server_ms": means, "latency_ms": {"mean": latency}}
+
+    parts = report.parts_of(point(12.0, queue_ms=3.0, run_ms=5.0, predict_ms=9.5))
+    assert list(parts.values()) == [3.0, 5.0, 1.5, 2.5]
+    assert sum(parts.values()) == 12.0
+    # Runs beside one another count twice.
+    parts = report.parts_of(point(9.0, queue_ms=3.0, run_ms=7.0, predict_ms=9.5))
+    assert list(parts.values()) == [3.0, 7.0, 0.0, 0.0]
+
+
+def test_the_parts_are_those_that_the_service_sends() -> None:
+    from xlt_serve import wire
+
+    assert set(wire.Timings.model_fields) == {"queue_ms", "run_ms", "predict_ms"}
 
 
 @pytest.mark.parametrize(

@@ -136,8 +136,39 @@ def test_closed_keeps_so_many_under_way() -> None:
     run = asyncio.run(loops.closed(ask, 7, 0.2))
     assert most == 7
     point = loops.described(run, loop="closed", mode="plain", clients=7)
-    assert point["errors"] == {"503": point["latency_ms"]["count"]}
+    assert point["errors"] == {"503": point["requests"]}
     assert point["requests_per_second"] == 0  # an error is no answer
+    assert point["latency_ms"] == {"count": 0}
+
+
+def test_refusals_are_no_answers_and_silence_is_the_slowest() -> None:
+    """Half is refused in 1 ms, one in ten gets nothing after 2 ms; answers take 100 to 139 ms."""
+    samples = []
+    for n in range(100):
+        if n % 2:
+            seconds, reply = 0.001, Reply(429, 0)
+        elif n % 20 == 0:
+            seconds, reply = 0.002, Reply(0, 0)
+        else:
+            seconds, reply = 0.1 + 0.001 * (n % 40), Reply(200, 3, failed=1)
+        samples.append(loops.Sample(n / 10, n / 10, n / 10 + seconds, reply))
+    point = loops.described(loops.Run(samples, 10.0, 0.0), loop="open", mode="plain", rate=10.0)
+    found = point["latency_ms"]
+    assert found["count"] == 50
+    assert 100 <= found["p50"] <= 139
+    assert found["p99"] == found["max"] == pytest.approx(138)
+    assert point["errors"] == {"429": 50, "no answer": 5, "failed texts": 45}
+    assert (point["requests"], point["requests_per_second"]) == (100, 4.5)
+    assert point["items_per_second"] == 13.5  # goodput: what failed is not in it
+
+
+def test_more_errors_are_seen_and_as_many_are_not() -> None:
+    assert stats.more_often((10, 1000), (12, 1000)) > 0.2
+    assert stats.more_often((10, 1000), (50, 1000)) < 0.001
+    assert stats.more_often((10, 1000), (0, 1000)) > 0.5
+    assert stats.more_often((1000, 1000), (1000, 1000)) == 1
+    assert stats.more_often((1000, 10_000), (1100, 10_000)) < 0.05
+    assert stats.more_often((1000, 10_000), (1100, 10_000), limit=1.2) > 0.5
 
 
 def test_a_fake_session_comes_back_from_the_grid() -> None:

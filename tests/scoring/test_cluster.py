@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 from tests.conftest import ROOT
+from tests.scoring.fakes import Fake
 from tests.scoring.test_formats import write
 from tests.scoring.test_resume import rows
-from xlt_serve.errors import UsageError
-from xlt_serve.scoring import Order, cluster, score
+from xlt_serve import bundle as bundles
+from xlt_serve.errors import DataError, UsageError, XltError
+from xlt_serve.scoring import Order, cluster, run, score
 from xlt_serve.scoring.order import layout
 from xlt_serve.scoring.run import read
+from xlt_serve.scoring.window import BEGIN
 
 
 def test_shards_are_all_windows_once(tmp_path: Path, bundle: Path) -> None:
@@ -48,6 +54,49 @@ def test_pipes_are_refused(bundle: Path, tmp_path: Path) -> None:
                 engine="ray",
             )
         )
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "says"),
+    [
+        (
+            RuntimeError("poisoned\nand more"),
+            DataError,
+            r"i\.csv from line 3: .*RuntimeError: poisoned",
+        ),
+        (UsageError("top_k", "must be positive", "mend it"), UsageError, "top_k: must be positive"),
+        (DataError("i.csv", "is damaged"), DataError, r"i\.csv: is damaged"),
+    ],
+)
+def test_what_an_actor_fails_with_is_one_line_and_keeps_its_cause(
+    bundle: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+    kind: type[XltError],
+    says: str,
+) -> None:
+    """An actor without Ray: what it returns, and what the driver makes of that."""
+
+    class Failing(Fake):
+        def predict(self, items: object, **settings: object) -> NoReturn:
+            raise error
+
+    source = write(tmp_path / "i.csv", rows(20))
+    order = Order(str(source), str(tmp_path / "o.csv"), str(bundle), text="text", engine="ray")
+    units = layout(order).units
+    (shard,) = cluster.shards(order, units)
+    shard = replace(shard, start=next(read(units[0].sources[0], BEGIN, 1)).end)
+    writers = [run._writer(order, bundles.load(str(bundle)), unit) for unit in units]
+    monkeypatch.setattr(run, "opened", lambda found, _: Failing(found.manifest.labels))
+    actor = cluster.Actor(order, str(bundle), units, writers, str(tmp_path), {0: shard})
+    made = actor({"shard": [0]})
+    assert json.loads(made["counts"][0])["rows"] == 0
+    with pytest.raises(kind, match=says) as caught:
+        cluster.raise_problem(made["problem"][0])
+    assert type(caught.value) is kind
+    assert "\n" not in str(caught.value)
+    assert "in predict" in str(caught.value.__cause__)  # where it was raised
 
 
 @pytest.mark.slow

@@ -505,6 +505,38 @@ def test_lines_that_are_too_long_are_left_out(
     assert window.end == Position(file.stat().st_size, 3)
 
 
+def test_a_line_that_is_too_long_behind_an_open_quote_costs_no_other_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(text, "MOST_LINE", 50)
+    monkeypatch.setattr(text, "MOST_RECORD", 20)
+    for long in (b"2," + b"x" * 500, b'",2' + b"x" * 500):  # one closes the quote before it is cut
+        file = tmp_path / "i.csv"
+        file.write_bytes(b'id,text\n0,first\n1,"open\n' + long + b"\n3,third\n4,fourth\n")
+        source = Source(str(file), "i.csv", "csv")
+        (window,) = text.windows(source)
+        assert [row["id"] for row in window.rows] == ["0", "1", "", "3", "4"]
+        assert {row: problem[1] for row, problem in window.bad.items()} == {
+            1: "line 3: a quote is opened and never closed",
+            2: "a line of more than 50 bytes was left out",
+        }
+        assert window.end == Position(file.stat().st_size, 6)
+        parts = list(text.windows(source, most_rows=1))
+        for number, part in enumerate(parts):  # each position is where the next row begins
+            again = [row for w in text.windows(source, part.end) for row in w.rows]
+            assert again == window.rows[number + 1 :]
+
+
+def test_only_empty_lines_of_csv_are_no_rows(tmp_path: Path) -> None:
+    file = tmp_path / "i.csv"
+    file.write_bytes(b"text\none\n\n  \n\r\n\t\r\ntwo\n\n")
+    (window,) = text.windows(Source(str(file), "i.csv", "csv"))
+    assert [row["text"] for row in window.rows] == ["one", "  ", "\t", "two"]
+    assert not window.bad
+    wanted = csv.DictReader(io.StringIO(file.read_bytes().decode(), newline=""))
+    assert window.rows == list(wanted)
+
+
 def test_windows_end_by_size_too(tmp_path: Path) -> None:
     file = tmp_path / "i.jsonl"
     file.write_text('{"text": "0123456789"}\n' * 10)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import importlib.metadata
 import io
 import json
 import os
@@ -298,6 +300,90 @@ def test_a_pipe_is_read_again_and_compared(
     assert score(order, open_predictor=opening()).counts.rows == 60
     sys.stdin.close()
     assert (tmp_path / "o.csv").read_bytes() == (tmp_path / "whole.csv").read_bytes()
+
+
+@pytest.mark.parametrize("folder", [False, True])
+def test_work_on_another_file_system(
+    bundle: Path, tmp_path: Path, folder: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No rename leads from one to the other, and OUT is still whole or not there."""
+    source = write(tmp_path / "i.csv", rows(20))
+    if folder:
+        source = tmp_path / "in"
+        (source / "lang=de").mkdir(parents=True)
+        write(source / "lang=de" / "part.csv", rows(20))
+    out, work = tmp_path / ("out" if folder else "o.csv"), tmp_path / "work"
+    given = f"{out}/" if folder else str(out)
+    order = Order(str(source), given, str(bundle), work=str(work), overwrite=True)
+    real = Path.replace
+
+    def across(self: Path, target: Path) -> Path:
+        if self.is_relative_to(work) != Path(target).is_relative_to(work):
+            raise OSError(errno.EXDEV, "Invalid cross-device link", str(self))
+        return real(self, target)
+
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def found() -> dict[str, bytes]:
+        files = (
+            [out] if out.is_file() else sorted(file for file in out.rglob("*") if file.is_file())
+        )
+        return {file.relative_to(tmp_path).as_posix(): file.read_bytes() for file in files}
+
+    score(Order(str(source), given, str(bundle)), open_predictor=opening())
+    whole = found()
+    assert whole
+    (tmp_path / f"{out.name}.score.json").unlink()
+    if folder:
+        (out / "old.csv").write_text("old")
+    else:
+        out.write_text("old")
+    before = found()
+    monkeypatch.setattr(Path, "replace", across)
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "copyfile", full)
+        with pytest.raises(DataError, match="what was scored is kept"):
+            score(order, open_predictor=opening())
+    assert found() == before  # nothing was taken away before there was something better
+    assert not list(tmp_path.glob("*.half"))
+    out.with_name(f"{out.name}.half").write_text("of a run that was killed while it copied")
+    score(order, open_predictor=opening())
+    assert found() == whole
+    assert not list(work.iterdir())
+    assert not list(tmp_path.glob("*.half"))
+    assert score(order, open_predictor=opening()).said == ""  # done is done
+
+
+def test_what_the_numbers_depend_on_is_told(
+    bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = write(tmp_path / "i.csv", rows(60))
+    order = Order(str(source), str(tmp_path / "o.csv"), str(bundle), window=10)
+    interrupted(order, 3, monkeypatch)
+    real = importlib.metadata.version
+    for package in ("onnxruntime", "tokenizers"):
+        with monkeypatch.context() as patched:
+            patched.setattr(
+                importlib.metadata, "version", lambda n, p=package: "0.1" if n == p else real(n)
+            )
+            with pytest.raises(UsageError, match=rf"{package} \({real(package)} before, 0.1 now\)"):
+                score(order, open_predictor=opening())
+    assert score(order, open_predictor=opening()).counts.rows == 60
+
+
+def test_scoring_from_source_without_installation(
+    bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def version(name: str) -> str:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", version)
+    source = write(tmp_path / "i.csv", rows(20))
+    order = Order(str(source), str(tmp_path / "o.csv"), str(bundle))
+    assert score(order, open_predictor=opening()).counts.rows == 20
+    told = json.loads((tmp_path / "o.csv.score.json").read_text())["order"]
+    assert (told["xlt-serve"], told["onnxruntime"]) == ("source", None)
 
 
 def test_two_runs_on_one_output_are_refused(bundle: Path, tmp_path: Path) -> None:

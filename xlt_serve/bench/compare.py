@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from xlt_serve.bench.stats import Ratio, holm, ratio
+from xlt_serve.bench.stats import Ratio, holm, more_often, ratio
 from xlt_serve.errors import DataError, UsageError
 
 LEVEL = 0.05
@@ -55,6 +55,45 @@ def compare(first: dict[str, Any], second: dict[str, Any], limit: float) -> list
     return [
         Line(*entry, p, q, p < LEVEL) for entry, p, q in zip(found, adjusted, differ, strict=True)
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What no ratio of times shows: a point that is gone, or that fails as it did not before."""
+
+    name: str
+    what: str
+
+
+def faults(first: dict[str, Any], second: dict[str, Any], limit: float) -> list[Fault]:
+    """Points that only the first run has, and errors that the second has anew, or significantly
+    more than ``limit`` times as often."""
+    before, after = _points(first), _points(second)
+    out = [Fault(name, "was not measured again") for name in before if name not in after]
+    tested = []
+    for name in before:
+        if name not in after:
+            continue
+        a, b = before[name], after[name]
+        for kind, count in b.get("errors", {}).items():
+            earlier, of, now_of = a.get("errors", {}).get(kind, 0), _asked(a), _asked(b)
+            what = f"{kind}: {earlier} of {of} before, {count} of {now_of} after"
+            if not earlier:
+                out.append(Fault(name, what))
+            else:  # a request may have several texts that fail
+                p = more_often((min(earlier, of), of), (min(count, now_of), now_of), limit)
+                tested.append((Fault(name, what), p))
+    adjusted = holm([p for _, p in tested])
+    return out + [fault for (fault, _), p in zip(tested, adjusted, strict=True) if p < LEVEL]
+
+
+def rates(report: dict[str, Any]) -> dict[str, list[float]]:
+    """Of a run's open loop, by mode: a run at other rates has no point in common with it."""
+    out: dict[str, list[float]] = {}
+    for point in report["points"]:
+        if point.get("loop") == "open":
+            out.setdefault(point["mode"], []).append(point["rate"])
+    return out
 
 
 def table(lines: list[Line], limit: float) -> str:
@@ -118,6 +157,11 @@ def point_name(point: dict[str, Any]) -> str:
         return f"{point['mode']} {point['loop']} {asked}"
     who = point.get("peer") or f"{point['provider']} {point['precision']}"
     return f"{who} {point['rows']} × {point['length']}"
+
+
+def _asked(point: dict[str, Any]) -> int:
+    """Requests of a point; earlier reports counted them all as latencies."""
+    return int(point.get("requests", point["latency_ms"]["count"]))
 
 
 def _points(report: dict[str, Any]) -> dict[str, dict[str, Any]]:

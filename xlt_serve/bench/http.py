@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import ssl
 from collections.abc import Sequence
 from typing import Any
@@ -12,6 +13,9 @@ from urllib.parse import urlsplit
 from xlt_serve.bench.loops import Reply
 from xlt_serve.errors import UsageError
 
+TIMEOUT = 60.0
+"""Seconds after which a request counts as not answered: longer than a service takes to say so itself."""
+
 Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
@@ -19,7 +23,11 @@ class Endpoint:
     """``/classify`` of a server. ``ask(n)`` sends the n-th of its bodies, over and over."""
 
     def __init__(
-        self, url: str, bodies: Sequence[tuple[bytes, int]], key: str | None = None
+        self,
+        url: str,
+        bodies: Sequence[tuple[bytes, int]],
+        key: str | None = None,
+        timeout: float = TIMEOUT,
     ) -> None:
         parts = urlsplit(url if "://" in url else f"http://{url}")
         if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -28,33 +36,34 @@ class Endpoint:
         self.port = parts.port or (443 if self.tls else 80)
         path = parts.path.rstrip("/")
         self.path = path if path.endswith("/classify") else f"{path}/classify"
-        self._bodies = bodies
+        self._bodies, self._timeout = bodies, timeout
         self._free: list[Connection] = []
         self._key = f"Authorization: Bearer {key}\r\n" if key else ""
 
     async def ask(self, number: int) -> Reply:
         body, items = self._bodies[number % len(self._bodies)]
         try:
-            status, answer = await self.post(body)
-        except (OSError, EOFError, ValueError):
+            async with asyncio.timeout(self._timeout):
+                status, answer = await self.post(body)
+        except (OSError, EOFError, ValueError):  # a TimeoutError is an OSError
             return Reply(0, 0)
-        return Reply(status, items if status == 200 else 0, timings(answer))
+        if status != 200:
+            return Reply(status, 0)
+        failed = errors(answer)
+        return Reply(status, items - failed, timings(answer), failed)
 
     async def post(self, body: bytes) -> tuple[int, bytes]:
-        fresh = not self._free
-        connection = await self._connect() if fresh else self._free.pop()
-        try:
-            status, answer, keep = await self._exchange(connection, body)
-        except (OSError, EOFError):
-            connection[1].close()
-            if fresh:
-                raise
-            # The server may close a connection that nobody used: that is no failed request.
-            connection = await self._connect()
-            status, answer, keep = await self._exchange(connection, body)
-        except asyncio.CancelledError:
-            connection[1].close()
-            raise
+        while True:
+            fresh = not self._free
+            connection = await self._connect() if fresh else self._free.pop()
+            try:
+                status, answer, keep = await self._exchange(connection, body)
+                break
+            except BaseException as error:
+                connection[1].close()
+                # The server may close a connection that nobody used: that is no failed request.
+                if fresh or not isinstance(error, OSError | EOFError):
+                    raise
         if keep:
             self._free.append(connection)
         else:
@@ -113,13 +122,23 @@ def timings(answer: bytes) -> dict[str, float]:
     return {name: float(value) for name, value in found.items() if isinstance(value, int | float)}
 
 
+_FAILED = re.compile(rb'"error":\s*\{')
+
+
+def errors(answer: bytes) -> int:
+    """Items of an answer that have an error instead of a prediction. Texts in it can't look like
+    one: their quotes are escaped."""
+    return len(_FAILED.findall(answer))
+
+
 def bodies(
-    items: Sequence[Any], size: int, field: str, options: dict[str, Any]
+    items: Sequence[Any], size: int, field: str, options: dict[str, Any], translated: bool = False
 ) -> list[tuple[bytes, int]]:
-    """Requests of ``size`` items each, made beforehand."""
+    """Requests of ``size`` items each, made beforehand; ``translated``: with each item as its own
+    translation."""
     out = []
     for start in range(0, len(items), size):
         part = list(items[start : start + size])
-        body = {field: part, **options}
+        body = {field: part, **({"translations": part} if translated else {}), **options}
         out.append((json.dumps(body, ensure_ascii=False).encode(), len(part)))
     return out

@@ -21,11 +21,13 @@ MOST_OPEN = 4096
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """``status`` as in HTTP, 0 for no answer; ``items`` answered; ``timings``: the server's own."""
+    """``status`` as in HTTP, 0 for no answer; ``items`` answered; ``timings``: the server's own;
+    ``failed``: items that have an error in an answer with status 200."""
 
     status: int = 200
     items: int = 1
     timings: dict[str, float] = field(default_factory=dict)
+    failed: int = 0
 
 
 Ask = Callable[[int], Awaitable[Reply]]
@@ -148,13 +150,29 @@ def lag(run: Run) -> list[float]:
     return [1000 * (sample.sent - sample.due) for sample in run.samples]
 
 
+def times(run: Run) -> list[float]:
+    """Milliseconds of the answers with status 200, in the order in which they were due.
+
+    A request that nobody answered counts as long as the slowest, however soon it broke off. Those
+    that were refused don't count: a refusal takes no time, and would make the median of a server
+    that refuses every second request look good. Nothing where there is no answer at all.
+    """
+    counted = [sample for sample in run.samples if sample.reply.status in (0, 200)]
+    if not any(sample.reply.status for sample in counted):
+        return []
+    slowest = max(sample.latency for sample in counted)
+    return [1000 * (s.latency if s.reply.status else slowest) for s in counted]
+
+
 def errors(run: Run) -> dict[str, int]:
-    """How often each status but 200 came; "no answer" for none."""
+    """How often each status but 200 came, "no answer" for none; "failed texts": in answers with 200."""
     out: dict[str, int] = {}
     for sample in run.samples:
         if sample.reply.status != 200:
             name = str(sample.reply.status) if sample.reply.status else "no answer"
             out[name] = out.get(name, 0) + 1
+    if failed := sum(sample.reply.failed for sample in run.samples):
+        out["failed texts"] = failed
     return out
 
 
@@ -176,9 +194,10 @@ def described(run: Run, **about: Any) -> dict[str, Any]:
     return {
         **about,
         "seconds": round(run.seconds, 4),
+        "requests": len(run.samples),
         "requests_per_second": round(len(good) / run.seconds, 3),
         "items_per_second": round(sum(s.reply.items for s in good) / run.seconds, 3),
-        "latency_ms": summary([1000 * sample.latency for sample in run.samples]),
+        "latency_ms": summary(times(run)),
         "server_ms": {
             name: {
                 "p50": round(v[len(v) // 2], 3),

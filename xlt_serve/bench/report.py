@@ -48,7 +48,9 @@ def page(report: dict[str, Any]) -> str:
         f"<div class=scroll>{_table(report['points'])}</div>"
         "<p class=about>Closed loop: so many clients, each waits for its answer. Open loop: Poisson "
         "arrivals, latency counted from when a request was due, so a stall shows in everyone who "
-        "had to wait for it. Brackets: 95 % interval of p99 from order statistics.</p>"
+        "had to wait for it. Latencies are of answers with status 200; a request without any answer "
+        "counts as the slowest, one that was refused only as an error. Texts per second: those that "
+        "were answered without an error. Brackets: 95 % interval of p99 from order statistics.</p>"
         f"<details><summary>How and where</summary><pre>{html.escape(details)}</pre></details></html>\n"
     )
 
@@ -94,18 +96,23 @@ def _plots(points: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:
 
 
 def _queue(points: list[dict[str, Any]]) -> str:
-    """Where the time goes: the server's queue, the rest of its own time, and the way there."""
-    names, queue, compute, way = [], [], [], []
-    for point in points:
-        own = {name: found["mean"] for name, found in point["server_ms"].items()}
-        waited = sum(value for name, value in own.items() if "queue" in name)
-        total = own.get("total_ms", sum(own.values()))
-        names.append(point_name(point).split(" ", 1)[1])
-        queue.append(waited)
-        compute.append(max(0.0, total - waited))
-        way.append(max(0.0, point["latency_ms"]["mean"] - total))
-    parts = [("queue", queue), ("compute", compute), ("HTTP and asking", way)]
-    return stacked(names, parts, "ms")
+    names = [point_name(point).split(" ", 1)[1] for point in points]
+    parts = [parts_of(point) for point in points]
+    return stacked(names, [(name, [part[name] for part in parts]) for name in parts[0]], "ms")
+
+
+def parts_of(point: dict[str, Any]) -> dict[str, float]:
+    """Where a point's mean latency goes: the server's queue, its runs, what else it does for a
+    prediction (its ``predict_ms`` holds all three), and the way there and back."""
+    own = {name: found["mean"] for name, found in point["server_ms"].items()}
+    queue, run = own.get("queue_ms", 0.0), own.get("run_ms", 0.0)
+    predict = own.get("predict_ms", queue + run)
+    return {
+        "queue": queue,
+        "run": run,
+        "rest of predicting": max(0.0, predict - queue - run),
+        "HTTP and asking": max(0.0, point["latency_ms"]["mean"] - predict),
+    }
 
 
 def _grids(points: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:

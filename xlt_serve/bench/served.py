@@ -5,19 +5,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
+import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import IO, Any
 
 from xlt_serve.bench import http, loops
 from xlt_serve.bench.compare import point_name
 from xlt_serve.errors import DataError, UsageError
+from xlt_serve.renderings import MODES as TRANSLATED
 
 SHARES = (0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 1.0, 1.1)
 """Of the closed loop's best, where the open loop is asked for when nobody says which rates."""
@@ -29,8 +33,9 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """``clients``: of the closed loop; ``rates``: of the open one, empty for shares of the closed
-    one's best; ``items``: texts in a request; ``options``: of the requests of each mode."""
+    """``clients``: of the closed loop; ``rates``: of the open one, or ``earlier`` those of another
+    run, by mode; neither: shares of the closed one's best. ``items``: texts in a request;
+    ``options``: of the requests of each mode."""
 
     texts: Sequence[Any]
     clients: Sequence[int] = (1, 8, 32, 128)
@@ -44,6 +49,7 @@ class Load:
     key: str | None = None
     api: str = "xlt"
     options: dict[str, dict[str, Any]] = field(default_factory=dict)
+    earlier: Mapping[str, Sequence[float]] = field(default_factory=dict)
     seed: int = 0
 
 
@@ -57,14 +63,21 @@ async def _measure(url: str, load: Load, say: Say) -> tuple[list[dict[str, Any]]
     notes: list[str] = []
     for mode in load.modes:
         options = ({} if mode == "plain" else {"mode": mode}) | load.options.get(mode, {})
-        requests = http.bodies(load.texts, load.items, _field(load), options)
+        with_own = mode in TRANSLATED
+        requests = http.bodies(load.texts, load.items, _field(load), options, with_own)
         endpoint = http.Endpoint(url, requests, load.key)
         try:
             if problem := await _refused(endpoint, url, requests[0][0]):
                 if mode == load.modes[0]:
-                    raise DataError(url, f"refuses mode {mode}: {problem}")
+                    raise DataError(
+                        url,
+                        f"can't be measured in mode {mode}: {problem}",
+                        "leave the mode out, or serve a bundle that has it",
+                    )
                 notes.append(f"mode {mode} was not measured: {problem}")
                 continue
+            if with_own:
+                notes.append(f"mode {mode}: texts were sent as their own translations")
             await _mode(endpoint, mode, load, points, notes, say)
         finally:
             await endpoint.close()
@@ -85,16 +98,17 @@ async def _mode(
         point = loops.described(run, loop="closed", mode=mode, clients=clients)
         best = max(best, point["requests_per_second"])
         _add(point, points, notes, say)
-    for rate in load.rates or [round(best * share, 2) for share in SHARES]:
+    given = load.rates or load.earlier.get(mode, ())
+    for rate in given or [round(best * share, 2) for share in SHARES]:
         if rate <= 0:
             continue
         run = await loops.open_loop(endpoint.ask, rate, load.seconds, load.warm_up, load.seed)
         point = loops.described(run, loop="open", mode=mode, rate=rate)
         # Measured by those that came, which chance makes more or fewer than the rate.
-        came = point["latency_ms"]["count"] / load.seconds
+        came = point["requests"] / load.seconds
         point["saturated"] = point["requests_per_second"] < 0.9 * came
         _add(point, points, notes, say)
-        if point["saturated"] and not load.rates:
+        if point["saturated"] and not given:
             break  # beyond this, latency only says how long one has waited
 
 
@@ -119,11 +133,14 @@ def _field(load: Load) -> str:
 
 def line(point: dict[str, Any]) -> str:
     found = point["latency_ms"]
-    if not found["count"]:
-        return f"{point_name(point):28} no answer"
+    times = (
+        f"{point['requests_per_second']:9.1f}/s  p50 {found['p50']:8.2f}  p95 {found['p95']:8.2f}  "
+        f"p99 {found['p99']:8.2f}  max {found['max']:8.2f} ms"
+        if found["count"]
+        else "no answer with status 200"
+    )
     return (
-        f"{point_name(point):28} {point['requests_per_second']:9.1f}/s  p50 {found['p50']:8.2f}  "
-        f"p95 {found['p95']:8.2f}  p99 {found['p99']:8.2f}  max {found['max']:8.2f} ms"
+        f"{point_name(point):28} {times}"
         + ("  errors " + json.dumps(point["errors"]) if point["errors"] else "")
         + ("  saturated" if point.get("saturated") else "")
     )
@@ -140,8 +157,22 @@ async def _refused(endpoint: http.Endpoint, url: str, body: bytes) -> str:
             "is it running? see xlt serve",
         ) from None
     if status == 200:
-        return ""
+        return _plainly(answer)
     return f"status {status}, {answer[:300].decode('utf-8', 'replace')}"
+
+
+def _plainly(answer: bytes) -> str:
+    """Why a text was predicted without its translation: that is mode plain by another name."""
+    try:
+        found = json.loads(answer)["predictions"]
+    except (ValueError, KeyError, TypeError):
+        return ""  # not of our service
+    for prediction in found:
+        reason = prediction.get("reason")
+        if reason or prediction.get("mixed") is False:
+            why = f" ({reason['message']})" if reason else ""
+            return f"it answers without the translation{why}"
+    return ""
 
 
 @contextlib.contextmanager
@@ -150,31 +181,73 @@ def serving(bundle: str, provider: str, patience: float = 120.0) -> Iterator[str
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    command = [sys.executable, "-m", "xlt_serve.cli", "serve", "--bundle", bundle]
-    command += ["--port", str(port), "--provider", provider]
-    process = subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True
-    )
     url = f"http://127.0.0.1:{port}"
-    try:
-        begun = time.monotonic()
-        while True:
-            if process.poll() is not None:
-                said = process.stderr.read().decode(errors="replace") if process.stderr else ""
-                raise UsageError(bundle, f"could not be served: {said.strip()[-300:]}")
-            with contextlib.suppress(urllib.error.URLError, OSError):
-                urllib.request.urlopen(f"{url}/readyz", timeout=2).close()
-                break
-            if time.monotonic() - begun > patience:
-                raise DataError(bundle, f"was not ready to serve after {patience:.0f} s")
-            time.sleep(0.1)
-        yield url
-    finally:
-        process.terminate()
+    # Its log goes to a file: a pipe that nobody reads is full after some hundred requests, and then
+    # the service waits for ever.
+    with tempfile.TemporaryFile() as log:
+        process = subprocess.Popen(
+            _command(bundle, provider, port),
+            stdout=subprocess.DEVNULL,
+            stderr=log,
+            start_new_session=True,
+        )
         try:
-            process.wait(20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        if process.stderr:
-            process.stderr.close()
+            begun = time.monotonic()
+            while True:
+                if process.poll() is not None:
+                    raise UsageError(bundle, f"could not be served: {_tail(log)}")
+                with contextlib.suppress(urllib.error.URLError, OSError):
+                    urllib.request.urlopen(f"{url}/readyz", timeout=2).close()
+                    break
+                if time.monotonic() - begun > patience:
+                    raise DataError(
+                        bundle, f"was not ready to serve after {patience:.0f} s: {_tail(log)}"
+                    )
+                time.sleep(0.1)
+            yield url
+        finally:
+            _end(process)
+
+
+def _command(bundle: str, provider: str, port: int) -> list[str]:
+    call = [sys.executable, "-m", "xlt_serve.cli", "serve", "--bundle", bundle]
+    return [*call, "--port", str(port), "--provider", provider]
+
+
+def _tail(log: IO[bytes], most: int = 300) -> str:
+    """The last of what a service said. Read without a seek: where the service writes is where we
+    would have moved to."""
+    size = os.fstat(log.fileno()).st_size
+    end = os.pread(log.fileno(), 4 * most, max(0, size - 4 * most))
+    return end.decode(errors="replace").strip()[-most:]
+
+
+def _end(process: subprocess.Popen[bytes], patience: float = 20.0) -> None:
+    """End a service with all that it started."""
+    # Workers lead sessions of their own, which no signal to the group reaches: they are looked up
+    # while their parent still lives.
+    started = _descendants(process.pid)
+    _signal(process.pid, signal.SIGTERM)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(patience)
+    _signal(process.pid, signal.SIGKILL)
+    for one in started:
+        with contextlib.suppress(Exception):  # psutil's: it ended itself, as it should
+            one.kill()
+    process.wait()
+
+
+def _signal(group: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):  # nobody is left in it
+        os.killpg(group, number)
+
+
+def _descendants(number: int) -> list[Any]:
+    try:
+        import psutil  # comes with BentoML
+    except ImportError:
+        return []
+    try:
+        return list(psutil.Process(number).children(recursive=True))
+    except psutil.NoSuchProcess:
+        return []

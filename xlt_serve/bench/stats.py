@@ -118,6 +118,17 @@ def _permuted(
     return float((1 + hits.sum()) / (1 + times))
 
 
+def more_often(first: tuple[int, int], second: tuple[int, int], limit: float = 1.0) -> float:
+    """Of (hits, trials): p that the second's share of hits is not more than ``limit`` times the
+    first's, one-sided, by the normal approximation with the pooled share."""
+    (a, before), (b, after) = first, second
+    pooled = (a + b) / (before + after)
+    spread = math.sqrt(pooled * (1 - pooled) * (1 / before + 1 / after))
+    if not spread:
+        return 1.0
+    return 1 - NormalDist().cdf((b / after - limit * a / before) / spread)
+
+
 def holm(p_values: Sequence[float]) -> list[float]:
     """Adjusted for how many are looked at, in the order given."""
     out, highest = [0.0] * len(p_values), 0.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +19,24 @@ MORE = """examples:
   xlt bench topics --against transformers --checkpoint runs/topics
   xlt bench http://localhost:7997 --api infinity --model m an infinity server, the same texts
   xlt bench --compare before.json after.json --fail-if-slower 5%
+  xlt bench topics --serve --compare before.json --fail-if-slower 5%    measure, then compare
 
 The open loop sends at random moments (Poisson) that were fixed beforehand and counts latency from
 those moments: a server that stalls can't make the asker wait and hide it. --compare tests blocks of
-each run by permutation, corrected for the number of points, and fails (exit code 1) where a median
-or a 95th percentile is significantly more than the given share slower. Provider cuda or tensorrt
-without a GPU is an error, never a run on the CPU."""
+each run by permutation, corrected for the number of points, and with --fail-if-slower fails (exit
+code 1) where a median or a 95th percentile is significantly more than the given share slower, where
+errors are new or so much more frequent, and where a point was not measured again. With one file it
+measures first, in the open loop at the rates of that file. Latencies are of answers with status 200;
+no answer counts as the slowest. In the modes paired and translate, texts are sent as their own
+translations. Provider cuda or tensorrt without a GPU is an error, never a run on the CPU."""
 
 
 class Slower(XltError):
     code = "slower"
+
+
+class Faulty(XltError):
+    code = "faulty"
 
 
 def add(commands: Any) -> None:
@@ -79,20 +88,28 @@ def add(commands: Any) -> None:
     group.add_argument("--api", choices=("xlt", "infinity"), default="xlt")
     group.add_argument("--model", default="", help="its name at an infinity server")
     group = sub.add_argument_group("two runs")
-    group.add_argument("--compare", type=Path, nargs=2, metavar=("BEFORE", "AFTER"))
+    group.add_argument("--compare", type=Path, nargs="+", metavar=("BEFORE", "AFTER"))
     group.add_argument("--fail-if-slower", default=None, metavar="5%")
 
 
 def run(options: argparse.Namespace) -> None:
-    if options.compare:
-        _compare(options)
-        return
-    if options.fail_if_slower:
+    from xlt_serve.bench import compare
+
+    given = options.compare or []
+    if options.fail_if_slower and not given:
         raise UsageError("--fail-if-slower", "goes with --compare", "give two runs")
+    if len(given) > 2:
+        raise UsageError(f"--compare with {len(given)} files", "compares two runs", "give two")
+    limit = compare.percentage(options.fail_if_slower) if options.fail_if_slower else 1.0
+    runs = [compare.read(file) for file in given]
+    if len(runs) == 2:
+        _compare(runs[0], runs[1], limit, bool(options.fail_if_slower))
+        return
     from xlt_serve.bench import report as reports
     from xlt_serve.bench import run as running
 
-    report = running.run(plan(options), lambda line: print(line, flush=True))
+    rates = compare.rates(runs[0]) if runs else {}
+    report = running.run(plan(options, rates), lambda line: print(line, flush=True))
     for note in report["notes"]:
         print(f"note: {note}", file=sys.stderr)
     if options.json:
@@ -102,9 +119,12 @@ def run(options: argparse.Namespace) -> None:
         options.html.parent.mkdir(parents=True, exist_ok=True)
         options.html.write_text(reports.page(report), encoding="utf-8")
         print(f"html: {options.html}")
+    if runs:
+        _compare(runs[0], report, limit, bool(options.fail_if_slower))
 
 
-def plan(options: argparse.Namespace) -> Any:
+def plan(options: argparse.Namespace, earlier: Mapping[str, Sequence[float]]) -> Any:
+    """``earlier``: rates of the open loop in another run, by mode, for where none are given."""
     from xlt_serve.bench import texts
     from xlt_serve.bench.run import Plan, is_url
     from xlt_serve.bench.served import Load
@@ -123,6 +143,7 @@ def plan(options: argparse.Namespace) -> Any:
     served: dict[str, Any] = {
         "clients": options.clients,
         "rates": options.rates,
+        "earlier": earlier,
         "modes": options.modes,
         "items": options.items,
         "warm_up": options.warm_up,
@@ -148,17 +169,24 @@ def plan(options: argparse.Namespace) -> Any:
     )
 
 
-def _compare(options: argparse.Namespace) -> None:
+def _compare(before: dict[str, Any], after: dict[str, Any], limit: float, gate: bool) -> None:
     from xlt_serve.bench import compare
 
-    limit = compare.percentage(options.fail_if_slower) if options.fail_if_slower else 1.0
-    before, after = map(compare.read, options.compare)
     lines = compare.compare(before, after, limit)
     print(compare.table(lines, limit))
+    faults = compare.faults(before, after, limit)
+    for fault in faults:
+        print(f"{fault.name:34} FAULTY: {fault.what}")
     for difference in compare.differences(before, after):
         print(f"note: not the same besides: {difference}", file=sys.stderr)
     slower = [line for line in lines if line.slower]
-    if options.fail_if_slower and slower:
+    if gate and faults:
+        raise Faulty(
+            f"{len(faults)} of the {len(before['points'])} points",
+            f"fail as they did not before, or are gone; the first: {faults[0].name}, {faults[0].what}",
+            "mend it, or measure the same loads (--compare BEFORE alone takes its rates)",
+        )
+    if gate and slower:
         raise Slower(
             f"{len(slower)} of {len(lines)} comparisons",
             f"are significantly more than {limit - 1:.1%} slower",

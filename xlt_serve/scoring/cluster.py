@@ -11,14 +11,15 @@ from __future__ import annotations
 
 import json
 import shutil
+import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from xlt_serve import bundle as bundles
 from xlt_serve.bundle import Bundle
-from xlt_serve.errors import DataError
+from xlt_serve.errors import DataError, UsageError, XltError
 from xlt_serve.scoring.answer import Answerer
 from xlt_serve.scoring.counts import Counts, Progress, count
 from xlt_serve.scoring.journal import Journal, explained, write_whole
@@ -124,7 +125,7 @@ def _answer(
     done = total - len(todo)
     for row in answered.iter_rows():
         if row["problem"]:
-            raise DataError(*json.loads(row["problem"]))
+            raise_problem(row["problem"])
         done += 1
         progress.update(Counts.of(json.loads(row["counts"])), done / total)
 
@@ -157,12 +158,16 @@ class Actor:
             if counts is None:
                 try:
                     counts = self._make(shard)
-                except DataError as error:
+                except Exception as error:
                     counts = Counts()
-                    problem = json.dumps([error.value, error.rule, error.remedy])
+                    problem = problem_of(error, self._name(shard))
             out["counts"].append(json.dumps(counts.to_dict()))
             out["problem"].append(problem)
         return out
+
+    def _name(self, shard: Shard) -> str:
+        url = self.units[shard.unit].sources[shard.source].url
+        return f"{url} from line {shard.start.line + 1}"
 
     def _make(self, shard: Shard) -> Counts:
         from xlt_serve.scoring.run import read, refuse_bad
@@ -186,6 +191,28 @@ class Actor:
         about = counts.to_dict() | {"bytes": len(data)}
         write_whole(_part(self.parts, shard, "json"), json.dumps(about).encode())
         return counts
+
+
+class Elsewhere(Exception):
+    """An actor's error, in the words of its own traceback."""
+
+
+def problem_of(error: Exception, place: str) -> str:
+    """An error as text for the driver. Raised in an actor it would reach the user as pages of Ray's
+    tracebacks, and lose its class on the way."""
+    if isinstance(error, XltError):
+        said = [error.value, error.rule, error.remedy]
+    else:
+        reason = f"{type(error).__name__}: {error}".split("\n")[0][:300]
+        said = [place, f"can't be scored ({reason})", "what was scored is kept"]
+    whole = "".join(traceback.format_exception(error))
+    return json.dumps({"usage": isinstance(error, UsageError), "said": said, "cause": whole})
+
+
+def raise_problem(problem: str) -> NoReturn:
+    found = json.loads(problem)
+    kind = UsageError if found["usage"] else DataError
+    raise kind(*found["said"]) from Elsewhere(found["cause"])
 
 
 def _part(parts: Path, shard: Shard, ending: str) -> Path:

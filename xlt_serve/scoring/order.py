@@ -18,6 +18,8 @@ from xlt_serve.scoring.window import MOST_ROWS
 FORMAT = 1
 """Of what a run leaves behind for the next; another number is never gone on with."""
 ENGINES = ("local", "ray")
+PACKAGES = ("onnxruntime", "onnxruntime-gpu", "tokenizers")
+"""Another version of these may give other numbers or other tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +130,8 @@ def essence(order: Order, bundle: Bundle, units: Sequence[Unit]) -> dict[str, An
     }
     return {
         "format": FORMAT,
-        "xlt-serve": importlib.metadata.version("xlt-serve"),
+        "xlt-serve": _version("xlt-serve") or "source",
+        **{name: _version(name) for name in PACKAGES},
         "input": [places.identity(source) for unit in units for source in unit.sources],
         "bundle": f"{bundle.manifest.name} {bundle.manifest.version}",
         "output": [[unit.name, unit.format, unit.codec] for unit in units],
@@ -156,6 +159,13 @@ def difference(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
         else:
             out.append(f"{key} ({first} before, {second} now)")
     return out
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:  # not there, or only as source
+        return None
 
 
 def _refuse_same(order: Order, sources: Sequence[Source]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -408,7 +409,7 @@ def _finish(
 
 
 def _published(order: Order, found: Layout, journal: Journal) -> Counts:
-    """Renames (or uploads) only; may be done again if it was killed on the way."""
+    """The last step, by renames, copies or uploads; may be done again if it was killed on the way."""
     final, receipt = journal.folder / "final", journal.folder / "receipt.json"
     counts = Counts.of(json.loads(receipt.read_text(encoding="utf-8"))["counts"])
     name = order.out.rstrip("/")
@@ -421,14 +422,54 @@ def _published(order: Order, found: Layout, journal: Journal) -> Counts:
         out = Path(name)
         with explained(out):
             if final.exists():
-                if out.is_dir():  # a folder can't be replaced by a rename
-                    shutil.rmtree(out)
-                final.replace(out)
+                _placed(final, out)
                 _sync(out.parent)
-            if receipt.exists():
-                receipt.replace(out.with_name(out.name + RECEIPT))
+        write_whole(out.with_name(out.name + RECEIPT), receipt.read_bytes())
+        receipt.unlink()
     shutil.rmtree(journal.folder)
     return counts
+
+
+def _placed(final: Path, out: Path) -> None:
+    """The output under its name, whole or not at all: a rename, where need be of a copy beside it."""
+    try:
+        _renamed(final, out)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        half = out.with_name(out.name + ".half")
+        try:
+            _copied(final, half)
+            _renamed(half, out)
+        except BaseException:
+            _removed(half)  # a disk that is full needs the room
+            raise
+
+
+def _renamed(path: Path, out: Path) -> None:
+    try:
+        path.replace(out)
+    except OSError as error:
+        if error.errno == errno.EXDEV or not out.is_dir():
+            raise
+        shutil.rmtree(out)  # a folder can't be replaced by a rename
+        path.replace(out)
+
+
+def _copied(path: Path, target: Path) -> None:
+    """On the disk before this returns."""
+    _removed(target)  # what a run left that was killed here
+    if path.is_dir():
+        target.mkdir()
+        for part in path.iterdir():
+            _copied(part, target / part.name)
+    else:
+        shutil.copyfile(path, target)
+    _sync(target)
+
+
+def _removed(path: Path) -> None:
+    shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
 
 
 def _linked(data: Path, target: Path) -> None:

@@ -31,12 +31,16 @@ Read: TypeAlias = tuple[Row, Bad | None, int]
 
 
 class Lines:
-    """Lines of a byte stream. ``position`` is that of the next one; lines can be put back."""
+    """Lines of a byte stream. ``position`` is that of the next one; lines can be put back.
+
+    Of the last line, ``cut`` says that it was too long and is not whole, and ``skipped`` how many
+    bytes of it were left out.
+    """
 
     def __init__(self, stream: IO[bytes], position: Position, hashing: bool = False) -> None:
-        self._stream, self._back = stream, deque[bytes]()
+        self._stream, self._back = stream, deque[tuple[bytes, int]]()
         self.offset, self.line = position.offset, position.line
-        self.cut = False
+        self.cut, self.skipped = False, 0
         self._hash = hashlib.blake2b(digest_size=16) if hashing else None
 
     @property
@@ -48,31 +52,43 @@ class Lines:
         return self._hash.hexdigest() if self._hash else ""
 
     def next(self) -> bytes | None:
-        """A line with its end; ``cut`` says that it was too long and is not whole."""
-        self.cut = False
-        line = self._back.popleft() if self._back else self._read()
+        """A line with its end."""
+        line, self.skipped = self._back.popleft() if self._back else self._fresh()
+        self.cut = _too_long(line)
         if not line:
             return None
-        self.offset += len(line)
+        self.offset += len(line) + self.skipped
         self.line += 1
-        if len(line) > MOST_LINE and not line.endswith(b"\n"):
-            self.cut = True
-            while rest := self._read():
-                self.offset += len(rest)
-                if rest.endswith(b"\n"):
-                    break
         return line
 
     def put_back(self, lines: list[bytes]) -> None:
-        self._back.extendleft(reversed(lines))
-        self.offset -= sum(map(len, lines))
+        """The lines that were read last; of these, only the very last may be cut."""
+        if not lines:
+            return
+        *whole, last = lines
+        self._back.extendleft(reversed([*((line, 0) for line in whole), (last, self.skipped)]))
+        self.offset -= sum(map(len, lines)) + self.skipped
         self.line -= len(lines)
+
+    def _fresh(self) -> tuple[bytes, int]:
+        """A line, and how many bytes of it were left out."""
+        line, skipped = self._read(), 0
+        if _too_long(line):
+            while rest := self._read():
+                skipped += len(rest)
+                if rest.endswith(b"\n"):
+                    break
+        return line, skipped
 
     def _read(self) -> bytes:
         line = self._stream.readline(MOST_LINE + 1)
         if self._hash:
             self._hash.update(line)
         return line
+
+
+def _too_long(line: bytes) -> bool:
+    return len(line) > MOST_LINE and not line.endswith(b"\n")
 
 
 Parse: TypeAlias = Callable[[Lines], Read | None]
@@ -175,8 +191,8 @@ def _csv(names: list[str]) -> Parse:
         while (line := lines.next()) is not None:
             if lines.cut:
                 return _cut(names, line)
-            if not line.strip():
-                continue  # as all readers of CSV do
+            if not line.strip(b"\r\n"):
+                continue  # as all readers of CSV do; blanks are a field
             number = lines.line
             values, length = _record(lines, line)
             if values is None:
@@ -201,6 +217,8 @@ def _record(lines: Lines, first: bytes) -> tuple[list[str] | None, int]:
             break
         taken.append(line)
         size += len(line)
+        if lines.cut:  # a row of its own: what is left of it is not the field's end
+            break
         if b'"' in line:  # no other line can close a quote
             values = _quoted(taken)
     if values is None:
