@@ -40,8 +40,10 @@ def load_tokenizer(place: str | Path) -> PreTrainedTokenizerFast:
 
 
 def save_tokenizer(tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
-    """With the class name that transformers 4 knows too, which optimum still needs."""
+    """With the class name that transformers 4 knows too, which optimum still needs; without the
+    indentation that makes up half of a large vocabulary's file."""
     tokenizer.save_pretrained(folder)
+    tokenizer.backend_tokenizer.save(str(folder / "tokenizer.json"), pretty=False)
     file = folder / "tokenizer_config.json"
     described = json.loads(file.read_text(encoding="utf-8"))
     described["tokenizer_class"] = "PreTrainedTokenizerFast"

@@ -13,7 +13,7 @@ import torch
 from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer, PreTrainedTokenizerFast
 
 from tests.conftest import WORDS, sentence
-from training.encoders import dictionaries, examples, initial, vocabulary
+from training.encoders import dictionaries, examples, initial, teacher, vocabulary
 from training.encoders.corpus import Pair, Sentence
 from training.encoders.distill import Run, hide
 from training.encoders.examples import Material
@@ -217,21 +217,72 @@ def test_vocabulary_sample_is_even() -> None:
     assert sum("text" not in text for text in sample) == 164
 
 
-def test_untaught_pieces_take_the_meaning_of_their_translations(
+def test_pieces_that_the_text_uses_stay_and_letters_always(tmp_path: Path) -> None:
+    """The teacher's pieces displace worse ones, rare ones go, and nothing becomes unknown."""
+    model = vocabulary.train_pieces(texts(), 80, tmp_path)
+    known = [("<unk>", 0.0), ("▁goal", -5.0), ("▁snowflake", -6.0), ("▁team", -5.0)]
+    rows = {"en": ["goal team goal", "team goal Q"] * 50, "sw": texts()}
+    vocabulary.merge_pieces(model, known, rows, size=70)
+    merged = vocabulary.tokenizer_from_pieces(model, 64)
+    reference = sentencepiece.SentencePieceProcessor(str(model))
+    pieces = {reference.id_to_piece(i) for i in range(reference.get_piece_size())}
+    assert len(pieces) == reference.get_piece_size() == 70
+    assert {"▁goal", "▁team", "Q"} <= pieces
+    assert not {"▁snowflake", "<unk2>"} & pieces
+    for text in [*texts()[:50], "goal Q team"]:
+        ids = reference.encode(text)
+        assert 3 not in ids
+        assert merged(text)["input_ids"][1:-1] == ids
+    assert reference.encode("goal team", out_type=str) == ["▁goal", "▁team"]
+
+
+def test_pieces_begin_as_the_teacher_knows_them_or_as_what_they_translate(
     tokenizer: PreTrainedTokenizerFast,
 ) -> None:
-    """A piece that only Swahili rows contain lies near the English vectors of those rows."""
     generator = np.random.default_rng(0)
-    targets = generator.normal(size=(2, 512)).astype(np.float32)
-    pools: dict[str, Any] = {"sw": {"translation": [("goal", "", 0)] * 3 + [("snow", "", 1)] * 3}}
-    of_pieces = generator.normal(size=(len(tokenizer), 512)).astype(np.float32)
-    out = initial.piece_vectors(tokenizer, Material(pools=pools), of_pieces, targets)
-    goal = tokenizer("goal", add_special_tokens=False)["input_ids"][-1]
-    difference = targets[0] - targets[1]
-    assert out[goal] @ difference / np.linalg.norm(difference) > 0.9
-    reduced = initial.reduce_width(out, 16, deviation=0.05)
-    assert reduced.shape == (len(tokenizer), 16)
+    names = tokenizer.convert_ids_to_tokens(list(range(len(tokenizer))))
+    goal, snow = (
+        tokenizer(word, add_special_tokens=False)["input_ids"][-1] for word in ("goal", "snow")
+    )
+    known = [(names[goal], -3.0), (names[snow], -3.0), ("▁aim", -4.0), ("▁ice", -4.0)]
+    table = generator.normal(size=(4, 64)).astype(np.float32)
+    centred = table - table.mean(axis=0)
+    pools: dict[str, Any] = {
+        "de": {"own": [("snow", "", 1)] * 9},
+        "sw": {"dictionary": [("goal", "", 0)] * 3, "translation": [("goal", "", 1)] * 3},
+    }
+    material = Material(targets=["aim", "ice"], pools=pools)
+    out, counts = initial.piece_vectors(tokenizer, material, known, table)
+    np.testing.assert_allclose(out[snow], centred[1], rtol=1e-5)
+    # Swahili's "goal" means what the dictionary says, not what the sentence or the spelling does.
+    cosine = out[goal] @ centred[2] / np.linalg.norm(out[goal]) / np.linalg.norm(centred[2])
+    assert cosine == pytest.approx(1, abs=1e-5)
+    assert (counts[snow], counts[goal]) == (9, 6)
+
+
+def test_a_narrower_table_keeps_the_directions_that_the_text_uses() -> None:
+    generator = np.random.default_rng(0)
+    vectors = generator.normal(size=(200, 32)).astype(np.float32)
+    vectors[:100, 8:] = 0  # the first hundred live in eight dimensions
+    counts = np.array([50.0] * 100 + [0.0] * 100)
+    reduced = initial.reduce_width(vectors, counts, 8, deviation=0.05)
     assert reduced.std() == pytest.approx(0.05)
+    before, after = vectors[:100] @ vectors[:100].T, reduced[:100] @ reduced[:100].T
+    np.testing.assert_allclose(after / after[0, 0], before / before[0, 0], atol=1e-4)
+
+
+@pytest.mark.slow
+def test_the_teachers_table_is_aligned_across_languages(tmp_path: Path) -> None:
+    """Words that translate each other are near; a table with its rows mixed up would not be."""
+    path = teacher.fetch(tmp_path)
+    place = {piece: i for i, (piece, _) in enumerate(teacher.pieces(path))}
+    table = teacher.table(path)
+    assert len(table) >= len(place)
+    words = ["▁dog", "▁Hund", "▁perro", "▁house", "▁Haus", "▁casa"]
+    vectors = table[[place[word] for word in words]]
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    likeness = vectors @ vectors.T
+    assert likeness[:3, :3].min() > 0.5 > likeness[:3, 3:].max()
 
 
 def test_dictd_entries(tmp_path: Path) -> None:

@@ -128,6 +128,15 @@ def noncommercial_fingerprints(data: Path) -> set[str]:
     }
 
 
+def topic_fingerprints(data: Path) -> set[str]:
+    """The English sentences that topic classifiers are trained on.
+
+    An encoder that has them by heart gives them better vectors than any text of a user, and a
+    classifier learns to rely on that: their translations are learnt from, they themselves are not.
+    """
+    return {fingerprint(row["text"]) for row in _rows(data / "sib200" / "train-en.tsv")}
+
+
 def sentences(data: Path, banned: set[str], shortest: int = 12) -> list[Sentence]:
     """Distinct plain sentences of all languages, and the English train texts of the tasks.
 

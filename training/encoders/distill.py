@@ -49,12 +49,18 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--minutes", type=float, default=120.0)
     parser.add_argument("--cool-down", type=float, default=0.2, help="share of the run")
     parser.add_argument(
+        "--learning-rate", type=float, default=None, help="instead of the config's: a later run"
+    )
+    parser.add_argument(
         "--research", action="store_true", help="use XNLI text too (non-commercial)"
     )
     options = parser.parse_args(arguments)
     config = tomllib.loads(options.config.read_text())
+    if options.learning_rate is not None:
+        config["train"]["learning_rate"] = options.learning_rate
     material = examples.gather(options.data, options.work, options.research)
     tokenizer = make_tokenizer(material, options.work, config["model"], options.out)
+    print(f"{len(tokenizer)} pieces, {len(material.targets)} texts for the teacher", flush=True)
     targets = teacher.encode_cached(material.targets, options.work / "teacher", "targets")
     run = Run(config, options.work, options.out, tokenizer, material, targets)
     run.start()
@@ -69,14 +75,23 @@ def make_tokenizer(
         return PreTrainedTokenizerFast.from_pretrained(committed)
     pieces = work / "vocabulary" / "pieces.model"
     if not pieces.exists():
-        plain = [
-            corpus.Sentence(language, text)
+        texts = {
+            language: vocabulary.sample_text(
+                [
+                    corpus.Sentence(language, text)
+                    for kind in ("own", "masked", "translation")
+                    for text, _, _ in pools.get(kind, [])
+                ],
+                [],
+                per_language=16_000,
+                seed=0,
+            )
             for language, pools in material.pools.items()
-            for kind in ("own", "masked", "translation")
-            for text, _, _ in pools.get(kind, [])
-        ]
-        sample = vocabulary.sample_text(plain, [], per_language=16_000, seed=0)
-        vocabulary.train_pieces(sample, model["vocabulary"] - 1, work / "vocabulary")
+        }
+        untaught = [text for language in examples.UNTAUGHT_LANGUAGES for text in texts[language]]
+        vocabulary.train_pieces(untaught, model["vocabulary"] // 2, work / "vocabulary")
+        known = teacher.pieces(teacher.fetch(work / "teacher"))
+        vocabulary.merge_pieces(pieces, known, texts, model["vocabulary"] - 1)
     return vocabulary.tokenizer_from_pieces(pieces, model["max_length"])
 
 
@@ -150,11 +165,12 @@ class Run:
             self.set_embeddings()
 
     def set_embeddings(self) -> None:
-        texts = initial.piece_texts(self.tokenizer)
-        of_pieces = teacher.encode_cached(texts, self.work / "teacher", "pieces")
-        vectors = initial.piece_vectors(self.tokenizer, self.material, of_pieces, self.targets)
+        path = teacher.fetch(self.work / "teacher")
+        vectors, counts = initial.piece_vectors(
+            self.tokenizer, self.material, teacher.pieces(path), teacher.table(path)
+        )
         words = self.student.language_model.roberta.embeddings.word_embeddings.weight
-        reduced = initial.reduce_width(vectors, words.shape[1], deviation=0.05)
+        reduced = initial.reduce_width(vectors, counts, words.shape[1], deviation=0.05)
         with torch.no_grad():
             words.copy_(torch.from_numpy(reduced))
             words[self.tokenizer.pad_token_id].zero_()
@@ -190,7 +206,6 @@ class Run:
         pretrained.save_tokenizer(self.tokenizer, folder)
         names = ("block", "step", "tokens", "seconds")
         progress = {name: getattr(self, name) for name in names}
-        progress["glosses"] = progress["articles"] = True  # the card's list of data hangs on them
         (folder / "progress.json").write_text(json.dumps(progress, indent=2) + "\n")
 
     # -- the loop ---------------------------------------------------------------------------------

@@ -1,12 +1,14 @@
-"""A good start: every piece's embedding begins as the teacher's meaning of that piece.
+"""A good start: every piece begins with the teacher's own embedding of it.
 
-The teacher's vector of a single word is already aligned across its languages, so the student
-starts with a cross-lingual vocabulary instead of noise. A piece of a language that the teacher
-never saw takes the mean of the teacher's vectors of the English sentences (and dictionary words)
-whose translations contain it, centred so that frequent pieces do not all become "average English".
+The teacher's input embeddings are aligned across its languages, so the student starts with a
+cross-lingual vocabulary instead of noise, rare words included. A piece of a language that the
+teacher never saw takes the mean of what it translates: of the English words in dictionaries
+first, of whole English sentences where no dictionary has it.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from transformers import PreTrainedTokenizerFast
@@ -14,49 +16,87 @@ from transformers import PreTrainedTokenizerFast
 from training.encoders.corpus import TEACHER_LANGUAGES
 from training.encoders.examples import Material
 
+Meaning = Callable[[str], np.ndarray]
+
+
+def teacher_meaning(pieces: Sequence[tuple[str, float]], table: np.ndarray) -> Meaning:
+    """text → the mean of the teacher's embeddings of its words, centred; [512]."""
+    place = {piece: i for i, (piece, score) in enumerate(pieces) if score < 0}
+    centred = table - table[list(place.values())].mean(axis=0)
+
+    def meaning(text: str) -> np.ndarray:
+        rows = [
+            row
+            for word in text.split()
+            if (row := place.get(f"▁{word}", place.get(f"▁{word.lower()}")))
+        ]
+        return centred[rows].mean(axis=0) if rows else np.zeros(table.shape[1], dtype=table.dtype)
+
+    return meaning
+
 
 def piece_vectors(
     tokenizer: PreTrainedTokenizerFast,
     material: Material,
-    teacher_of_pieces: np.ndarray,
-    teacher_of_targets: np.ndarray,
-) -> np.ndarray:
-    """[pieces, 512]: teacher vectors of pieces, or of the contexts of pieces it can't know."""
+    known: Sequence[tuple[str, float]],
+    table: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray]:
+    """[pieces, 512] embeddings in the teacher's space, and [pieces] how often the text uses each.
+
+    ``known`` are the teacher's pieces, row by row of its ``table``.
+    """
     size = len(tokenizer)
-    counts = {kind: np.zeros(size, dtype=np.float64) for kind in ("known", "untaught")}
-    context = np.zeros((size, teacher_of_targets.shape[1]), dtype=np.float64)
-    weight = np.zeros(size, dtype=np.float64)
+    meaning = teacher_meaning(known, table)
+    counts = {kind: np.zeros(size) for kind in ("known", "untaught")}
+    sums = {kind: np.zeros((size, table.shape[1])) for kind in ("dictionary", "translation")}
+    weights = {kind: np.zeros(size) for kind in sums}
     for language, pools in material.pools.items():
-        for kind in ("own", "translation", "dictionary"):
+        taught = language in TEACHER_LANGUAGES
+        for kind in ("own", "translation", "dictionary", "masked"):
             rows = pools.get(kind, [])
             if not rows:
                 continue
             encoded = tokenizer([row[0] for row in rows], add_special_tokens=False)["input_ids"]
-            known = language in TEACHER_LANGUAGES
             for (_, _, aim), ids in zip(rows, encoded, strict=True):
-                counts["known" if known else "untaught"][ids] += 1
-                if not known and ids:
+                np.add.at(counts["known" if taught else "untaught"], ids, 1)
+                if taught or kind not in sums or not ids:
+                    continue
+                vector = meaning(material.targets[aim])
+                if vector.any():
                     # A short text says more about each of its pieces.
-                    context[ids] += teacher_of_targets[aim].astype(np.float64) / len(ids)
-                    weight[ids] += 1 / len(ids)
-    mostly_untaught = (counts["untaught"] > counts["known"]) & (weight > 0)
-    out = teacher_of_pieces.astype(np.float64).copy()
-    out -= out.mean(axis=0)
-    mean = context.sum(axis=0) / max(weight.sum(), 1e-9)
-    out[mostly_untaught] = context[mostly_untaught] / weight[mostly_untaught, None] - mean
-    norms = np.linalg.norm(out, axis=1, keepdims=True)
-    return (out / np.maximum(norms, 1e-6)).astype(np.float32)
+                    np.add.at(sums[kind], ids, vector / len(ids))
+                    np.add.at(weights[kind], ids, 1 / len(ids))
+    place = {piece: i for i, (piece, score) in enumerate(known) if score < 0}
+    names = tokenizer.convert_ids_to_tokens(list(range(size)))
+    mean = table[list(place.values())].mean(axis=0)
+    out = np.zeros((size, table.shape[1]))
+    typical = float(np.linalg.norm(table[list(place.values())] - mean, axis=1).mean())
+    for i, name in enumerate(names):
+        untaught = counts["untaught"][i] > counts["known"][i]
+        if name in place and not untaught:
+            out[i] = table[place[name]] - mean
+            continue
+        for kind in ("dictionary", "translation"):
+            if weights[kind][i] > 0:
+                out[i] = sums[kind][i] / weights[kind][i]
+                break
+        else:
+            if name in place:
+                out[i] = table[place[name]] - mean
+        length = np.linalg.norm(out[i])
+        if length > 0:  # a mean of several is shorter than any of them
+            out[i] *= typical / length
+    return out.astype(np.float32), counts["known"] + counts["untaught"]
 
 
-def reduce_width(vectors: np.ndarray, width: int, deviation: float) -> np.ndarray:
-    """The leading ``width`` principal directions, scaled to one standard deviation overall."""
-    centred = vectors - vectors.mean(axis=0)
-    _, directions = np.linalg.eigh(centred.T @ centred)
-    reduced = centred @ directions[:, ::-1][:, :width]
+def reduce_width(
+    vectors: np.ndarray, counts: np.ndarray, width: int, deviation: float
+) -> np.ndarray:
+    """The ``width`` directions that keep most of what the text uses, scaled to one deviation.
+
+    Counts are cut off above: a comma needs no more directions than a common word.
+    """
+    weights = np.sqrt(np.minimum(counts, max(np.quantile(counts, 0.95), 1.0)))[:, None]
+    _, directions = np.linalg.eigh((weights * vectors).T @ (weights * vectors))
+    reduced = vectors @ directions[:, ::-1][:, :width]
     return (reduced * (deviation / reduced.std())).astype(np.float32)
-
-
-def piece_texts(tokenizer: PreTrainedTokenizerFast) -> list[str]:
-    """Each piece as the text that the teacher reads."""
-    pieces = tokenizer.convert_ids_to_tokens(list(range(len(tokenizer))))
-    return [piece.replace("▁", " ").strip() or "." for piece in pieces]

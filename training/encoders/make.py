@@ -84,23 +84,20 @@ def card() -> str:
     """The model card: data, licences, cost, scores, hashes."""
     progress = json.loads((ENCODER / "progress.json").read_text())
     results: dict[str, Any] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    shape = json.loads((ENCODER / "config.json").read_text())
     parts = [
         _HEAD.format(
+            layers=shape["num_hidden_layers"],
+            width=shape["hidden_size"],
+            pieces=shape["vocab_size"],
+            millions=round((ENCODER / "model.safetensors").stat().st_size / 2e6),
             hours=progress["seconds"] / 3600,
             steps=progress["step"],
             tokens=progress["tokens"] / 1e6,
         )
     ]
-    # Weights from before WordNet and the longer list of dictionaries must not claim them.
-    newer = progress.get("glosses", False)
     licences = "; ".join(f"{name}: {lgs}" for name, lgs in dictionaries.LICENCES.items())
-    parts.append(
-        _DATA.format(
-            licences=licences if newer else "bg el: CC BY-SA 3.0; el hi sw: GPL-2+",
-            glosses=_GLOSSES if newer else "",
-            articles=_ARTICLES if progress.get("articles", False) else "",
-        )
-    )
+    parts.append(_DATA.format(licences=licences))
     if results:
         parts.append(_scores(results))
     lines = ["## Files", "", "| file | sha256 |", "|---|---|"]
@@ -143,36 +140,32 @@ def _scores(results: dict[str, Any]) -> str:
 
 _HEAD = """# small: a multilingual encoder made here
 
-An XLM-R-architecture encoder (4 layers, width 384, 28,000 pieces, 18 M parameters, fp16 weights)
-for 21 languages, with a masked-language-model head and, in `projection.safetensors`, a linear map
-from its first token to the teacher's space. It opens with `AutoModel.from_pretrained` and
-`AutoModelForMaskedLM.from_pretrained`, and by the name `small` in a training config.
+An XLM-R-architecture encoder ({layers} layers, width {width}, {pieces:,} pieces, {millions} M parameters,
+fp16 weights) for 21 languages, with a masked-language-model head and, in `projection.safetensors`,
+a linear map from its first token to the teacher's space. It opens with `AutoModel.from_pretrained`
+and `AutoModelForMaskedLM.from_pretrained`, and by the name `small` in a training config.
 
 Made by `python -m training.encoders.make` (recipe: `training/encoders/`, settings: `small.toml`):
 distilled from Universal Sentence Encoder Multilingual v3 for {hours:.1f} hours on two CPU cores
 ({steps:,} steps, {tokens:.0f} M tokens). A sentence follows the teacher's vector of itself, a
 translation that of its English side; with an in-batch contrastive term and masked words, on
-translation pairs too. Embeddings start from the teacher's vectors of the pieces. Texts were cut to
-128 pieces: positions beyond that are untrained.
+translation pairs too. Its pieces are the teacher's where the text uses them, and begin with the
+teacher's own embeddings; those of other languages begin with what they translate. A part
+of the material is made up (spliced, joined, code-switched) and judged by the teacher. Texts were cut to 128
+pieces: positions beyond that are untrained.
 """
-
-_GLOSSES = (
-    "- English definitions and examples of WordNet 3.0 (its own licence, free for any use).\n"
-)
-
-_ARTICLES = (
-    "- English prose: Wikipedia articles in gensim's test data (CC BY-SA 3.0), the World Factbook and\n"
-    "  State of the Union addresses (public domain).\n"
-)
 
 _DATA = """## Data and licences
 
 - Plain sentences of 21 languages and translation pairs: Wikipedia snippets (WikiAnn), Universal
   Dependencies 2.5, Tatoeba (CC BY 2.0), SIB-200 train sentences over FLORES without their labels
-  (CC BY-SA 4.0) with recorded machine translations, half of PAWS-X dev; English train texts of
+  (CC BY-SA 4.0; not the English ones) with recorded machine translations, half of PAWS-X dev; English train texts of
   xSID, UMSAB, SICK, CAD, ConjNLI, unlabelled.
 - Word lists of FreeDict from Debian's packages ({licences}); Hindi put into Urdu by Apertium (GPL).
-{glosses}{articles}- Names of pictures and countries from Unicode's CLDR (Unicode licence); word lists learnt from the
+- English definitions and examples of WordNet 3.0 (its own licence, free for any use).
+- English prose: Wikipedia articles in gensim's test data (CC BY-SA 3.0), the World Factbook and
+  State of the Union addresses (public domain).
+- Names of pictures and countries from Unicode's CLDR (Unicode licence); word lists learnt from the
   translation pairs above.
 - Teacher: Apache-2.0.
 - No non-commercial data: no text of XNLI, no MUSE lexicon.

@@ -36,6 +36,48 @@ def fetch(folder: Path) -> Path:
     return target
 
 
+def pieces(path: Path) -> list[tuple[str, float]]:
+    """The teacher's own vocabulary with its scores; a piece's place is its row of the ``table``."""
+    import onnx
+    from sentencepiece import sentencepiece_model_pb2 as proto
+
+    graph = onnx.load(path).graph
+    node = next(node for node in graph.node if node.op_type == "SentencepieceTokenizer")
+    model = proto.ModelProto()
+    model.ParseFromString(next(a.s for a in node.attribute if a.name == "model"))
+    return [(piece.piece, piece.score) for piece in model.pieces]
+
+
+def table(path: Path) -> np.ndarray:
+    """[pieces, 512] float32: the teacher's input embeddings.
+
+    They are spread over several quantised tables, row i in table i mod n; which of them is the
+    j-th says the graph: its rows are chosen by the j-th output of one Split.
+    """
+    import onnx
+    from onnx import numpy_helper
+
+    graph = onnx.load(path).graph
+    values = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
+    makers = {name: node for node in graph.node for name in node.output}
+    parts: dict[int, np.ndarray] = {}
+    for node in graph.node:
+        gather = makers.get(node.input[0]) if node.op_type == "DequantizeLinear" else None
+        if gather is None or gather.op_type != "Gather" or gather.input[0] not in values:
+            continue
+        chosen = makers[gather.input[1]]
+        while chosen.op_type != "Compress":
+            chosen = makers[chosen.input[0]]
+        name = chosen.input[1]
+        while makers[name].op_type != "Split":
+            name = makers[name].input[0]
+        scale, zero = values[node.input[1]], values[node.input[2]]
+        rows = values[gather.input[0]].astype(np.float32) - np.float32(zero)
+        parts[list(makers[name].output).index(name)] = rows * scale
+    stacked = np.stack([parts[j] for j in range(len(parts))], axis=1)
+    return stacked.reshape(-1, stacked.shape[-1])
+
+
 class Teacher:
     """Sentences → unit vectors of width 512."""
 
