@@ -1,12 +1,14 @@
 """Methods side by side: ``python -m benchmarks.accuracy --task sib200 --data ../shared/data``.
 
 Every method of ``training/configs/TASK`` × seeds on one encoder, zero-shot from English labels,
-selected on English dev. Resumable: a run that has ended is read, not repeated. Writes
-``benchmarks/results/accuracy-TASK.json``, a Markdown table with mean ± deviation over seeds and a
-paired bootstrap against vanilla (over sentences, all languages and seeds together; Holm over
-languages), and a picture. SIB-200 is scored on test where it is open, else on dev; other tasks on
-dev. ``supervised`` trains on the human translations with their labels: an upper bound, not a
-method. X-Mixup is scored as it predicts: paired with the recorded translation where there is one.
+selected on English dev. Resumable: a run that has ended is read, not repeated, unless its config,
+the encoder's weights or what it is scored on have changed: then its folder is removed and it is
+trained again. Writes ``benchmarks/results/accuracy-TASK.json``, a Markdown table with mean ±
+deviation over seeds and a paired bootstrap against vanilla (over sentences, all languages and seeds
+together; Holm over languages), and a picture. SIB-200 is scored on test where it is open, else on
+dev; other tasks on dev. ``supervised`` trains on the human translations with their labels: an upper
+bound, not a method. X-Mixup is scored as it predicts: paired with the recorded translation where
+there is one.
 """
 
 from __future__ import annotations
@@ -21,19 +23,27 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.statistics import difference, holm, resample, weighted_accuracy
+from benchmarks.statistics import DRAWS, difference, holm, resample, shown, weighted_accuracy
 from training import config, evaluate, fisher, trainer
 from training import model as models
 from training.data import languages, load_split
 from training.data.files import read_rows
+from training.encoders.corpus import evaluation_fingerprints, fingerprint
 from training.methods.xmixup import XMixup
 from training.types import Example
 from xlt_serve.calibrate import softmax
 
 HERE = Path(__file__).parent
 CONFIGS = HERE.parent / "training" / "configs"
+# Not Indo-European, or (hi, ur) of its Indo-Aryan branch. A script of its own is not enough: bg, el
+# and ru are not among them.
 DISTANT = frozenset({"ar", "hi", "ja", "kk", "ko", "sw", "th", "tr", "ur", "vi", "zh", "id"})
 UPPER = "supervised"
+ROWS = {UPPER: "supervised upper bound"}
+"""Names in tables and pictures, where they are not the config's."""
+
+Items = dict[str, tuple[str, list[Example]]]
+"""language → the split it is scored on, and its examples."""
 
 
 def main() -> None:
@@ -41,32 +51,45 @@ def main() -> None:
     parser.add_argument("--task", default="sib200")
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--encoder", default="small")
-    parser.add_argument("--methods", default="", help="comma-separated; default: all")
+    parser.add_argument(
+        "--methods", default="", help="comma-separated, vanilla comes by itself; default: all"
+    )
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--work", type=Path, default=Path("build/accuracy"))
-    parser.add_argument("--override", nargs="*", default=[], help="config keys, for all methods")
+    parser.add_argument(
+        "--override",
+        nargs="*",
+        default=[],
+        help="config keys, for all methods; what a [stage.train] sets, as isozcl's does epochs, is "
+        "not reached by train.epochs: use train.max_steps",
+    )
     parser.add_argument("--out", type=Path, default=None)
     options = parser.parse_args()
     out = options.out or HERE / "results" / f"accuracy-{options.task}.json"
     items = evaluation_items(options.task, options.data)
-    names = (
-        options.methods.split(",") if options.methods else all_methods(options.task, options.data)
-    )
+    known = all_methods(options.task, options.data)
+    names = options.methods.split(",") if options.methods else known
+    if unknown := sorted(set(names) - set(known)):
+        parser.error(f"--methods {','.join(unknown)}: not among {', '.join(known)}")
     if "ewc" in names:
         make_fisher(options)
-    runs: dict[str, list[dict[str, list[bool]]]] = {}
+    runs: dict[str, list[dict[str, Any]]] = {}
     for seed in range(options.seeds):
-        for name in names:
+        for name in with_vanilla(names):
             runs.setdefault(name, []).append(one_run(options, name, seed, items))
-            if "vanilla" in runs:
-                results = compare(runs, items) | {
-                    "task": options.task,
-                    "encoder": options.encoder,
-                    "overrides": options.override,
-                }
-                out.parent.mkdir(parents=True, exist_ok=True)
-                out.write_text(json.dumps(results, indent=1) + "\n")
-                out.with_suffix(".md").write_text(markdown(results))
+            results = compare({n: [run["correct"] for run in r] for n, r in runs.items()}, items)
+            results |= {
+                "task": options.task,
+                "encoder": options.encoder,
+                "encoder_weights": one_encoder(options.encoder, runs),
+                "runs": {
+                    n: [{"overrides": run["overrides"], "stages": run["stages"]} for run in r]
+                    for n, r in runs.items()
+                },
+            }
+            out.parent.mkdir(parents=True, exist_ok=True)
+            out.write_text(json.dumps(results, indent=1) + "\n")
+            out.with_suffix(".md").write_text(markdown(results))
     draw(json.loads(out.read_text()), out.with_suffix(".png"))
     print(out.with_suffix(".md").read_text())
 
@@ -75,12 +98,28 @@ def all_methods(task: str, data: Path) -> list[str]:
     names = sorted(file.stem for file in (CONFIGS / task).glob("*.toml"))
     if not (data / task / "mt").is_dir():
         names = [name for name in names if name not in ("translate_train", "xmixup")]
-    names.sort(key=lambda name: name != "vanilla")
-    return [*names, *([UPPER] if len(languages(task, data, "train")) > 1 else [])]
+    several = len(languages(task, data, "train")) > 1
+    return with_vanilla([*names, *([UPPER] if several else [])])
 
 
-def evaluation_items(task: str, data: Path) -> dict[str, tuple[str, list[Example]]]:
-    """language → the split it is scored on, and its examples."""
+def with_vanilla(names: Sequence[str]) -> list[str]:
+    """Vanilla first, asked for or not: it is what the others are compared with."""
+    return ["vanilla", *(name for name in names if name != "vanilla")]
+
+
+def one_encoder(encoder: str, runs: dict[str, list[dict[str, Any]]]) -> str:
+    """The digest of the weights that all runs began with; a benchmark takes hours, and they may have
+    been made again meanwhile."""
+    found = {run["stamp"]["run"]["encoder_weights"] for seeds in runs.values() for run in seeds}
+    if len(found) > 1:
+        raise SystemExit(
+            f"{encoder}: its weights changed during the benchmark ({', '.join(sorted(found))}); call "
+            "it again, which repeats the runs on the old ones"
+        )
+    return str(found.pop())
+
+
+def evaluation_items(task: str, data: Path) -> Items:
     tested = languages(task, data, "test")
     out = {}
     for language in languages(task, data, "dev"):
@@ -90,24 +129,70 @@ def evaluation_items(task: str, data: Path) -> dict[str, tuple[str, list[Example
 
 
 def make_fisher(options: argparse.Namespace) -> None:
+    """EWC's, of this encoder on French text, less what any evaluation set has of it."""
     folder = options.work / "fisher"
-    if not (folder / "fr.safetensors").is_file():
-        texts = (options.data / "text" / "fr.txt").read_text(encoding="utf-8").splitlines()
-        fisher.save(folder, "fr", fisher.compute(options.encoder, texts))
+    file, noted = folder / "fr.safetensors", folder / "fr.json"
+    stamp = {
+        "encoder_weights": trainer.weights_digest(options.encoder),
+        "text": str(options.data / "text" / "fr.txt"),
+        "left_out": "evaluation sentences",
+    }
+    if file.is_file() and noted.is_file() and json.loads(noted.read_text()) == stamp:
+        return
+    if file.is_file():
+        print(f"{file}: is of another encoder or text; made again", flush=True)
+    noted.unlink(missing_ok=True)
+    texts = free_of_evaluation(options.data, "fr")
+    fisher.save(folder, "fr", fisher.compute(options.encoder, texts))
+    noted.write_text(json.dumps(stamp))
 
 
-def one_run(
-    options: argparse.Namespace,
-    name: str,
-    seed: int,
-    items: dict[str, tuple[str, list[Example]]],
-) -> dict[str, list[bool]]:
-    """language → which examples a trained method got right; kept beside its run."""
+def free_of_evaluation(data: Path, language: str) -> list[str]:
+    """The lines of a language's text that no evaluation set has."""
+    lines = (data / "text" / f"{language}.txt").read_text(encoding="utf-8").split("\n")
+    held = evaluation_fingerprints(data) | {""}
+    return [line for line in lines if fingerprint(line) not in held]
+
+
+def kept(file: Path, stamp: dict[str, Any]) -> dict[str, Any] | None:
+    """What a run left in ``file``, if it has this stamp: the same config, weights and texts.
+
+    The folder of another is removed, as its figures would go by a name that is no longer theirs. A
+    run of this config that was stopped stays, to go on.
+    """
+    folder = file.parent
+    if file.is_file():
+        found: dict[str, Any] = json.loads(file.read_text())
+        if found.get("stamp") == stamp:
+            return found
+    elif not folder.exists() or _is_begun(folder, stamp["run"]):
+        return None
+    print(f"{folder}: is of another config, encoder or data; removed, to train again", flush=True)
+    shutil.rmtree(folder)
+    return None
+
+
+def _is_begun(folder: Path, run: dict[str, Any]) -> bool:
+    file = folder / trainer.RUN
+    return file.is_file() and json.loads(file.read_text(encoding="utf-8")) == run
+
+
+def stages_of(log: Sequence[dict[str, Any]]) -> list[dict[str, float]]:
+    """How long each stage was trained, from its log."""
+    numbers = sorted({entry["stage"] for entry in log})
+    return [
+        {
+            unit: max(entry.get(key, 0) for entry in log if entry["stage"] == number)
+            for unit, key in (("epochs", "epoch"), ("steps", "step"))
+        }
+        for number in numbers
+    ]
+
+
+def one_run(options: argparse.Namespace, name: str, seed: int, items: Items) -> dict[str, Any]:
+    """``correct``: language → which examples a trained method got right; its ``overrides`` and how
+    long its ``stages`` were. Kept beside its run."""
     folder = options.work / f"{options.task}-{name}-{seed}"
-    kept = folder / "correct.json"
-    if kept.is_file():
-        done: dict[str, list[bool]] = json.loads(kept.read_text())
-        return done
     file = CONFIGS / options.task / f"{'vanilla' if name == UPPER else name}.toml"
     overrides = [f"seed={seed}", f"task.data={options.data}", f"encoder={options.encoder}"]
     if name == UPPER:
@@ -118,9 +203,13 @@ def one_run(
         for method in stage.methods:
             if hasattr(method, "fisher"):
                 method.folder = str(options.work / "fisher")
-    trainer.train(made, folder)
+    scored = {language: [split, len(examples)] for language, (split, examples) in items.items()}
+    stamp = {"run": trainer.stamp(made), "scored": scored}
+    if done := kept(folder / "correct.json", stamp):
+        return done
+    metrics = trainer.train(made, folder)
     network, _ = models.load(folder)
-    out = {}
+    out: dict[str, list[bool]] = {}
     for language, (split, examples) in items.items():
         truth = [
             network.labels.index(e.label) if e.label in network.labels else -1 for e in examples
@@ -130,12 +219,18 @@ def one_run(
             method = next(m for s in made.stages for m in s.methods if isinstance(m, XMixup))
             scores = paired(method, network, examples, scores, options, split, language)
         out[language] = [bool(a == b) for a, b in zip(scores.argmax(axis=1), truth, strict=True)]
-    kept.write_text(json.dumps(out))
+    found = {
+        "stamp": stamp,
+        "overrides": options.override,
+        "stages": stages_of(metrics["log"]),
+        "correct": out,
+    }
+    (folder / "correct.json").write_text(json.dumps(found))
     for heavy in ("model.safetensors", "slots.safetensors"):
         (folder / heavy).unlink(missing_ok=True)
     shutil.rmtree(folder / "logs", ignore_errors=True)
     print(f"{name} seed {seed}: {np.mean([np.mean(v) for v in out.values()]):.3f}", flush=True)
-    return out
+    return found
 
 
 def paired(
@@ -149,28 +244,28 @@ def paired(
 ) -> np.ndarray:
     """Mean probabilities of both streams where there is a translation, the plain pass elsewhere."""
     out = softmax(plain)
+    columns = ("text",) if examples[0].pair is None else ("text", "pair")
     if language == "en":
-        sources = {e.id: e.text for e in examples}
+        sources = {e.id: list(e.texts()) for e in examples}
     else:
         file = options.data / options.task / "mt" / f"{language}-en.{split}.tsv"
-        sources = {r["id"]: r["text"] for r in read_rows(file)} if file.is_file() else {}
+        found = read_rows(file) if file.is_file() else []
+        sources = {row["id"]: [row[column] for column in columns] for row in found}
     rows = [i for i, e in enumerate(examples) if e.id in sources]
     if rows:
-        texts = [examples[i].with_texts([sources[examples[i].id]]) for i in rows]
+        texts = [examples[i].with_texts(sources[examples[i].id]) for i in rows]
         out[rows] = evaluate.paired_probabilities(
             method, network, [examples[i] for i in rows], texts
         )
     return out
 
 
-def compare(
-    runs: dict[str, list[dict[str, list[bool]]]], items: dict[str, tuple[str, list[Example]]]
-) -> dict[str, Any]:
+def compare(runs: dict[str, list[dict[str, list[bool]]]], items: Items) -> dict[str, Any]:
     """Scores of each method per language and group, and its difference to vanilla."""
     # A sentence is known by its split and id: languages share it.
     keys = sorted({(split, e.id) for split, examples in items.values() for e in examples})
     place = {key: number for number, key in enumerate(keys)}
-    weights = resample([i for _, i in keys], [s for s, _ in keys], times=2000, seed=0)
+    weights = resample([i for _, i in keys], [s for s, _ in keys], times=DRAWS, seed=0)
     groups = {
         "all": list(items),
         "target": [lg for lg in items if lg != "en"],
@@ -206,37 +301,64 @@ def compare(
     return {"methods": methods, "groups": groups, "splits": splits}
 
 
+def trimmed(runs: dict[str, list[dict[str, Any]]]) -> list[str]:
+    """Which runs were trained with which overrides, where there are any."""
+    by_text: dict[str, list[str]] = {}
+    for name, seeds in runs.items():
+        for seed, run in enumerate(seeds):
+            by_text.setdefault(" ".join(run["overrides"]), []).append(f"{name}-{seed}")
+    if set(by_text) == {""}:
+        return []
+    if len(by_text) == 1:
+        return [f"Trimmed for two cores: {next(iter(by_text))}.", ""]
+    rows = [f"- {text or 'as configured'}: {', '.join(who)}" for text, who in by_text.items()]
+    return ["Trimmed for two cores, METHOD-SEED:", "", *rows, ""]
+
+
 def markdown(results: dict[str, Any]) -> str:
     columns = [*results["groups"], *results["splits"]]
     lines = [f"# {results['task']}: methods on `{results['encoder']}`", ""]
-    if results["overrides"]:
-        lines += [f"Trimmed for two cores: {' '.join(results['overrides'])}.", ""]
+    lines += [f"Weights `{results['encoder_weights']}`.", ""]
+    lines += trimmed(results["runs"])
     lines += [
-        "Accuracy × 100, mean ± deviation over seeds; `*`: differs from vanilla (paired bootstrap"
+        "Accuracy × 100, mean ± deviation over seeds; `*`: differs from vanilla (paired bootstrap",
+        "over sentences, p < .05; per language after Holm). Languages on test where it is open,",
+        "else on dev. Budgets are the configs' own and not equal: *epochs (steps)*, stage + stage; the",
+        "best epoch on English dev is kept.",
     ]
-    lines += [
-        "over sentences, p < .05; per language after Holm). Languages on test where it is open,"
-    ]
-    lines += ["else on dev. `supervised`: human labels of every language, an upper bound.", ""]
-    lines += ["| method | " + " | ".join(columns) + " |", "|---" * (len(columns) + 1) + "|"]
+    if "distant" in results["groups"]:
+        lines += [
+            "*distant*: languages of another family than Indo-European, and the Indo-Aryan ones:",
+            f"{', '.join(results['groups']['distant'])}. Another script alone (bg, el, ru) is none.",
+        ]
+    if UPPER in results["methods"]:
+        lines += [f"*{ROWS[UPPER]}*: trained on human labels of every language; no method."]
+    head = ["method", "epochs (steps)", *columns]
+    lines += ["", "| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
     for name, rows in results["methods"].items():
-        cells = []
+        cells = [budget(results["runs"][name][0]["stages"])]
         for column in columns:
             row = rows[column]
             p = row["against_vanilla"].get("p_holm", row["against_vanilla"]["p"])
             star = "*" if name != "vanilla" and p < 0.05 else ""
-            spread = f" ± {100 * np.std(row['seeds']):.1f}" if column in results["groups"] else ""
-            cells.append(f"{100 * np.mean(row['seeds']):.1f}{spread}{star}")
-        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+            cells.append(f"{shown(row['seeds'])}{star}")
+        lines.append(f"| {ROWS.get(name, name)} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
+
+
+def budget(stages: Sequence[dict[str, float]]) -> str:
+    """``4 + 6 (176 + 264)``."""
+    epochs = " + ".join(f"{stage['epochs']:.3g}" for stage in stages)
+    return f"{epochs} ({' + '.join(str(stage['steps']) for stage in stages)})"
 
 
 def draw(results: dict[str, Any], file: Path) -> None:
     """The difference to vanilla on the target languages, with its interval."""
     from matplotlib.figure import Figure
 
+    group = "target" if "target" in results["groups"] else "all"
     rows = [
-        (name, rows["target"]["against_vanilla"])
+        (ROWS.get(name, name), rows[group]["against_vanilla"])
         for name, rows in results["methods"].items()
         if name != "vanilla"
     ]
@@ -248,7 +370,7 @@ def draw(results: dict[str, Any], file: Path) -> None:
         axes.plot(100 * gap["mean"], height, "o", color="tab:blue")
     axes.axvline(0, color="grey", linewidth=1)
     axes.set_yticks(range(len(rows)), [name for name, _ in rows])
-    axes.set_xlabel("points against vanilla, mean of the target languages (95 % interval)")
+    axes.set_xlabel(f"points against vanilla, mean of {group} languages (95 % interval)")
     axes.set_title(f"{results['task']}, encoder {results['encoder']}")
     figure.savefig(file, dpi=110)
 

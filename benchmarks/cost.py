@@ -1,15 +1,15 @@
 """What a method costs: ``python -m benchmarks.cost --data ../shared/data``.
 
 One run, every method on the same encoder and batches: time of a training step (forward, backward,
-optimiser) and peak memory over vanilla's, beside the number of passes through the encoder and what
-a count of floating-point operations implies. Methods take turns, so that a noisy machine hits all
+optimiser) and peak memory over vanilla's, beside the number of passes through the encoder, forwards
+and backwards, and what a count of floating-point operations implies. Methods take turns, so that a noisy machine hits all
 alike; medians are reported. ``over_flops`` is time ÷ (operations ÷ vanilla's): the goal is 1.25.
 
 Operations of matrix products and attention are counted by torch. Work that is no product (the
 optimiser, an anchor's penalty over all parameters) is counted as two operations for each value
 that it touches, as a multiply-add is. Peak memory is that of a process of its own for each method,
-over what it held before its first step. Methods that only change the data cost what vanilla costs
-on the same tokens, and are left out.
+over what it held before its first step. A step of a method that only changes the data costs what
+vanilla's does on the same tokens; what it costs more is in its epoch, which has more examples.
 """
 
 from __future__ import annotations
@@ -42,7 +42,6 @@ HERE = Path(__file__).parent
 # Values touched for each parameter: Adam reads and writes three and reads a gradient; a penalty reads
 # the parameter, its anchor and importance, and gives a gradient, forwards and backwards.
 ADAM, PENALTY = 7, 7
-ADDS_DATA_ONLY = {"vanilla", "synonyms", "word_swap", "translate_train"}
 
 
 def main() -> None:
@@ -67,8 +66,7 @@ def main() -> None:
         return
     texts = (options.data / "text" / "fr.txt").read_text(encoding="utf-8").splitlines()
     fisher.save(options.work, "fr", fisher.compute(options.encoder, texts, sentences=20))
-    names = [name for name in METHODS if name == "vanilla" or name not in ADDS_DATA_ONLY]
-    steps = {name: step_of(name) for name in names}
+    steps = {name: step_of(name) for name in METHODS}
     for step in steps.values():
         step()  # warm-up, and the optimiser's state
     times: dict[str, list[float]] = {name: [] for name in steps}
@@ -86,6 +84,7 @@ def main() -> None:
         row["time_over_vanilla"] = row["seconds"] / base["seconds"]
         row["flops_over_vanilla"] = row["flops"] / base["flops"]
         row["memory_over_vanilla"] = row["peak_mb"] / base["peak_mb"]
+        row["tokens_over_vanilla"] = row["tokens"] / base["tokens"]
         row["over_flops"] = row["time_over_vanilla"] / row["flops_over_vanilla"]
     out = {"encoder": options.encoder, "batch": options.batch, "methods": rows}
     options.out.parent.mkdir(parents=True, exist_ok=True)
@@ -110,7 +109,9 @@ class Step:
         size: int,
     ) -> None:
         torch.manual_seed(0)
-        examples = list(method.augment(source, context))[-size:]
+        augmented = list(method.augment(source, context))
+        examples = augmented[-size:]
+        self.growth = len(augmented) / len(source)
         labels = sorted({example.label for example in source})
         self.model: Classifier = models.build(resolve(encoder), labels, 128)
         method.attach(self.model)
@@ -130,7 +131,7 @@ class Step:
 
     def described(self, seconds: float) -> dict[str, Any]:
         # By the last layer: X-Mixup runs the layers itself, two streams side by side.
-        passes = _count_calls(self.model.layers("counting passes")[-1], self)
+        forward, backward = _count_passes(self.model.layers("counting passes")[-1], self)
         with FlopCounterMode(display=False) as counter:
             self()
         trained = sum(p.numel() for p in self.model.parameters() if p.requires_grad)
@@ -138,7 +139,9 @@ class Step:
         return {
             "seconds": seconds,
             "flops": counter.get_total_flops() + 2 * elementwise,
-            "encoder_passes": passes,
+            "encoder_passes": forward,
+            "backward_passes": backward,
+            "examples_over_vanilla": self.growth,
             "tokens": int(self.batch.attention_mask.sum()),
         }
 
@@ -170,25 +173,43 @@ def peak_in_own_process(name: str, options: argparse.Namespace) -> float:
     return float(json.loads(done.stdout.splitlines()[-1]))
 
 
-def _count_calls(module: torch.nn.Module, run: Callable[[], None]) -> int:
-    calls: list[int] = []
-    handle = module.register_forward_hook(lambda *_: calls.append(1))
+def _count_passes(module: torch.nn.Module, run: Callable[[], None]) -> tuple[int, int]:
+    """How often ``run`` goes through a module, forwards and backwards."""
+    calls: dict[str, int] = {"forward": 0, "backward": 0}
+
+    def backward(_: torch.Tensor) -> None:
+        calls["backward"] += 1
+
+    def forward(*given: Any) -> None:
+        calls["forward"] += 1
+        out = given[-1][0] if isinstance(given[-1], tuple) else given[-1]
+        if out.requires_grad:
+            out.register_hook(backward)
+
+    handle = module.register_forward_hook(forward)
     run()
     handle.remove()
-    return len(calls)
+    return calls["forward"], calls["backward"]
 
 
 def markdown(results: dict[str, Any]) -> str:
     lines = [f"# Cost of a step on `{results['encoder']}`, batch {results['batch']}", ""]
     lines += [
-        "| method | time ÷ vanilla | operations ÷ vanilla | time ÷ operations | memory ÷ vanilla | passes |"
+        "*Passes*: through the encoder, forwards + backwards. *Tokens*: in the batch measured;"
     ]
-    lines += ["|---|---|---|---|---|---|"]
+    lines += [
+        "*examples*: in an epoch. Columns with ÷ are to vanilla's, but for time ÷ operations.",
+        "",
+    ]
+    head = ["method", "time ÷", "operations ÷", "time ÷ operations", "memory ÷", "passes"]
+    head += ["tokens ÷", "examples ÷"]
+    lines += ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
     for name, row in results["methods"].items():
         lines.append(
             f"| {name} | {row['time_over_vanilla']:.2f} | {row['flops_over_vanilla']:.2f} "
             f"| {row['over_flops']:.2f} | {row['memory_over_vanilla']:.2f} "
-            f"| {row['encoder_passes']} |"
+            f"| {row['encoder_passes']} + {row['backward_passes']} "
+            f"| {row['tokens_over_vanilla']:.2f} | {row['examples_over_vanilla']:.2f} |"
         )
     return "\n".join(lines) + "\n"
 

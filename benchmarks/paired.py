@@ -6,7 +6,9 @@ language on test where it is open, else on dev, over the sentences that have a r
 the same in every column. Then the translations are damaged (words dropped, another sentence): what
 becomes of the accuracy and of λ, with and without ``damage`` in training. Then the cost, on a bundle.
 
-Resumable: every run is kept under ``--work`` and read, not repeated. Writes
+Resumable: every run is kept under ``--work`` and read, not repeated, unless its config, the encoder's
+weights or the recorded translations have changed. Every run is evaluated on all languages that have
+translations; ``--languages`` chooses among them for the report. Writes
 ``benchmarks/results/paired.json``, ``.md`` and ``.png``. Seven trainings a seed; two cores take about
 five minutes for each of X-Mixup's.
 """
@@ -27,7 +29,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.statistics import difference, holm, resample, weighted_accuracy
+from benchmarks.accuracy import kept
+from benchmarks.statistics import DRAWS, difference, holm, resample, shown, weighted_accuracy
 from training import config, evaluate, export, trainer
 from training import model as models
 from training.data import load_split
@@ -92,21 +95,26 @@ def main() -> None:
     parser.add_argument("--encoder", default="small")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--runs", default=",".join(RUNS), help="comma-separated; default: all")
-    parser.add_argument("--languages", default="", help="to evaluate on; default: all recorded")
+    parser.add_argument("--languages", default="", help="to report; default: all recorded")
     parser.add_argument("--work", type=Path, default=Path("build/paired"))
     parser.add_argument("--override", nargs="*", default=[], help="config keys, for all runs")
     parser.add_argument("--bundle", default="", help="for the cost; default: made of xmixup-0")
     parser.add_argument("--no-cost", action="store_true")
     parser.add_argument("--out", type=Path, default=HERE / "results" / "paired.json")
     options = parser.parse_args()
-    items = recorded(options.data, options.languages.split(",") if options.languages else [])
+    there = recorded(options.data)
+    chosen = options.languages.split(",") if options.languages else list(there)
+    if unknown := sorted(set(chosen) - set(there)):
+        parser.error(f"--languages {','.join(unknown)}: recorded are {', '.join(there)}")
+    items = {language: there[language] for language in there if language in chosen}
     names = options.runs.split(",")
     runs: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
     for seed in range(options.seeds):
         for name in names:
-            runs[name].append(one_run(options, name, seed, items))
+            runs[name].append(one_run(options, name, seed, there))
     results: dict[str, Any] = {
         "encoder": options.encoder,
+        "encoder_weights": trainer.weights_digest(options.encoder),
         "seeds": options.seeds,
         "overrides": options.override,
         "languages": {
@@ -123,7 +131,7 @@ def main() -> None:
     if not options.no_cost:
         results["cost"] = cost(options, items)
         write(options.out, results)
-    draw(results, options.out.with_suffix(".png"))
+    picture(results).savefig(options.out.with_suffix(".png"), dpi=110)
     print(options.out.with_suffix(".md").read_text())
 
 
@@ -132,14 +140,12 @@ def write(out: Path, results: dict[str, Any]) -> None:
     out.with_suffix(".md").write_text(markdown(results))
 
 
-def recorded(data: Path, only: Sequence[str]) -> dict[str, Language]:
+def recorded(data: Path) -> dict[str, Language]:
     """language → the sentences of its test split, else dev, that have a recorded translation."""
     folder = data / TASK / "mt"
     out = {}
     for file in sorted(folder.glob(f"*-{SOURCE}.dev.tsv")):
         language = file.name.split("-")[0]
-        if only and language not in only:
-            continue
         split = "test" if (folder / f"{language}-{SOURCE}.test.tsv").is_file() else "dev"
         rows = read_rows(folder / f"{language}-{SOURCE}.{split}.tsv")
         translations = {row["id"]: row["text"] for row in rows if row["text"].strip()}
@@ -154,22 +160,24 @@ def one_run(
 ) -> dict[str, Any]:
     """Which sentences a trained model gets right in which way, and its λ; kept beside its run."""
     folder = options.work / f"{name}-{seed}"
-    kept = folder / "evaluated.json"
-    if kept.is_file():
-        done: dict[str, Any] = json.loads(kept.read_text())
-        if set(items) <= set(next(iter(done["correct"].values()))):
-            return done
     file, changes = RUNS[name]
     overrides = [f"seed={seed}", f"task.data={options.data}", f"encoder={options.encoder}"]
     made = config.load(CONFIGS / f"{file}.toml", [*overrides, *changes, *options.override])
+    scored = {language: [mine.split, len(mine.items)] for language, mine in items.items()}
+    stamp = {"run": trainer.stamp(made), "scored": scored}
+    if done := kept(folder / "evaluated.json", stamp):
+        return done
     begun = time.perf_counter()
     trainer.train(made, folder)
     minutes = (time.perf_counter() - begun) / 60
     network, _ = models.load(folder)
     mixup = next((m for s in made.stages for m in s.methods if isinstance(m, XMixup)), None)
-    out: dict[str, Any] = evaluated(name, network, mixup, items) | {"minutes": minutes}
-    kept.write_text(json.dumps(out))
-    if (name, seed) != ("xmixup", 0):  # the bundle whose cost is measured is made of that one
+    out = evaluated(name, network, mixup, items)
+    out |= {"stamp": stamp, "overrides": options.override, "minutes": minutes}
+    (folder / "evaluated.json").write_text(json.dumps(out))
+    if (name, seed) == ("xmixup", 0):  # the bundle whose cost is measured is made of this one
+        shutil.rmtree(options.work / "bundle", ignore_errors=True)
+    else:
         for heavy in ("model.safetensors", "slots.safetensors"):
             (folder / heavy).unlink(missing_ok=True)
     shutil.rmtree(folder / "logs", ignore_errors=True)
@@ -309,7 +317,7 @@ def compare(
     """
     keys = sorted({(mine.split, i.example.id) for mine in items.values() for i in mine.items})
     place = {key: number for number, key in enumerate(keys)}
-    weights = resample([i for _, i in keys], [s for s, _ in keys], times=2000, seed=0)
+    weights = resample([i for _, i in keys], [s for s, _ in keys], times=DRAWS, seed=0)
     draws: dict[str, dict[str, np.ndarray]] = {}
     scores: dict[str, dict[str, list[float]]] = {}
     for column, seeds in columns.items():
@@ -369,8 +377,13 @@ def damaged(runs: list[dict[str, Any]], items: dict[str, Language]) -> dict[str,
 
 
 def separation(whole: np.ndarray, spoilt_ones: np.ndarray) -> float:
-    """The chance that an intact translation's λ is above a damaged one's (the area under the ROC)."""
-    ranks = np.argsort(np.argsort(np.concatenate([whole, spoilt_ones]))) + 1
+    """The chance that an intact translation's λ is above a damaged one's (the area under the ROC);
+    a tie counts as one half."""
+    # Equals share the mean of their ranks: a λ that never changes gives one half.
+    _, place, count = np.unique(
+        np.concatenate([whole, spoilt_ones]), return_inverse=True, return_counts=True
+    )
+    ranks = (np.cumsum(count) - (count - 1) / 2)[place]
     above = ranks[: len(whole)].sum() - len(whole) * (len(whole) + 1) / 2
     return float(above / (len(whole) * len(spoilt_ones)))
 
@@ -487,7 +500,7 @@ def markdown(results: dict[str, Any]) -> str:
     lines = [f"# Prediction with translations, SIB-200 on `{results['encoder']}`", ""]
     if results["overrides"]:
         lines += [f"Overrides: {' '.join(results['overrides'])}.", ""]
-    lines += [f"Accuracy × 100, mean of {results['seeds']} seeds (± deviation in the mean);"]
+    lines += [f"Accuracy × 100, mean of {results['seeds']} seeds ± deviation over them;"]
     lines += ["sentences with a recorded translation, the same in every column.", ""]
     scores = results["scores"]
     columns = [column for column in COLUMNS if column in scores]
@@ -496,11 +509,7 @@ def markdown(results: dict[str, Any]) -> str:
     for language in [*results["languages"], "mean"]:
         about = results["languages"].get(language)
         head = f"{language} ({about['split']}, {about['items']})" if about else "**mean**"
-        cells = []
-        for column in columns:
-            values = scores[column][language]
-            spread = f" ± {100 * np.std(values):.1f}" if not about else ""
-            cells.append(f"{100 * np.mean(values):.1f}{spread}")
+        cells = [shown(scores[column][language]) for column in columns]
         lines.append(f"| {head} | " + " | ".join(cells) + " |")
     lines += [
         "",
@@ -524,10 +533,10 @@ def markdown(results: dict[str, Any]) -> str:
         cells = []
         for damage in DAMAGES:
             row = rows[damage]
-            shown = f"{100 * row['accuracy']:.1f}"
+            cell = f"{100 * row['accuracy']:.1f}"
             if "ratio" in row:
-                shown += f", λ {row['ratio']:.3f} ({row['separates']:.2f})"
-            cells.append(shown)
+                cell += f", λ {row['ratio']:.3f} ({row['separates']:.2f})"
+            cells.append(cell)
         lines.append(f"| {name} | " + " | ".join(cells) + " |")
     if "before_training" in results:
         lines += [
@@ -568,23 +577,30 @@ def markdown(results: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def draw(results: dict[str, Any], file: Path) -> None:
-    """Accuracy by column, and accuracy and λ against damage."""
+def picture(results: dict[str, Any]) -> Any:
+    """A figure: accuracy by column, and accuracy and λ against damage."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(10, 3.6), layout="constrained")
-    left, right = figure.subplots(1, 2)
+    figure = Figure(figsize=(14, 3.6), layout="constrained")
+    left, middle, right = figure.subplots(1, 3)
     columns = [column for column in COLUMNS if column in results["scores"]]
     means = [100 * float(np.mean(results["scores"][c]["mean"])) for c in columns]
     left.barh(columns[::-1], means[::-1], color="tab:blue")
     left.set_xlim(min(means) - 5, max(means) + 2)
     left.set_xlabel("accuracy × 100, mean of languages and seeds")
     for name, rows in results["damage"].items():
-        right.plot(DAMAGES, [100 * rows[d]["accuracy"] for d in DAMAGES], "o-", label=name)
-    right.set_ylabel("accuracy × 100")
-    right.tick_params(axis="x", labelrotation=20)
-    right.legend(fontsize=7)
-    figure.savefig(file, dpi=110)
+        accuracies = [100 * rows[damage]["accuracy"] for damage in DAMAGES]
+        [line] = middle.plot(DAMAGES, accuracies, "o-", label=name)
+        if "ratio" in rows["none"]:  # translate-test has none
+            ratios = [rows[damage]["ratio"] for damage in DAMAGES]
+            right.plot(DAMAGES, ratios, "o-", color=line.get_color())
+    middle.set_ylabel("accuracy × 100")
+    right.set_ylabel("λ, how much of the translation is mixed in")
+    for panel in (middle, right):
+        panel.tick_params(axis="x", labelrotation=20)
+    if results["damage"]:
+        middle.legend(fontsize=7)
+    return figure
 
 
 if __name__ == "__main__":

@@ -6,11 +6,15 @@ import json
 import os
 import random
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from filelock import FileLock
 
 from tests import graphs
+from xlt_serve import bundle as bundles
 from xlt_serve.bundle import Bundle
 
 # Before anything imports them: torch on one core where tests run side by side, no hub, no tracking,
@@ -263,14 +267,26 @@ name = "vanilla"
     return file
 
 
+def once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
+    """A folder that the first process of the test run makes, for all of them."""
+    base = factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "once" / name
+    folder.parent.mkdir(exist_ok=True)
+    with FileLock(f"{folder}.lock"):
+        if not folder.with_suffix(".made").exists():
+            make(folder)
+            folder.with_suffix(".made").touch()
+    return folder
+
+
 @pytest.fixture(scope="session")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory, config_file: Path) -> Path:
     """A trained toy topic classifier."""
     from training import config, trainer
 
-    out = tmp_path_factory.mktemp("runs") / "topics"
-    trainer.train(config.load(config_file), out)
-    return out
+    return once(
+        tmp_path_factory, "topics", lambda out: trainer.train(config.load(config_file), out)
+    )
 
 
 @pytest.fixture(scope="session")
@@ -280,24 +296,23 @@ def pair_checkpoint(
     """A toy classifier of pairs on BERT, whose graph also reads token_type_ids."""
     from training import config, trainer
 
-    out = tmp_path_factory.mktemp("runs") / "pairs"
     overrides = [f"encoder={encoders['bert']}", "task.name=xnli", "train.epochs=1"]
-    trainer.train(config.load(config_file, overrides), out)
-    return out
+    made = config.load(config_file, overrides)
+    return once(tmp_path_factory, "pairs", lambda out: trainer.train(made, out))
 
 
 @pytest.fixture(scope="session")
 def bundle(tmp_path_factory: pytest.TempPathFactory, checkpoint: Path) -> Path:
     from training import export
 
-    return export.export(checkpoint, tmp_path_factory.mktemp("bundles") / "toy").path
+    return once(tmp_path_factory, "toy", lambda out: export.export(checkpoint, out))
 
 
 @pytest.fixture(scope="session")
 def pair_bundle(tmp_path_factory: pytest.TempPathFactory, pair_checkpoint: Path) -> Path:
     from training import export
 
-    return export.export(pair_checkpoint, tmp_path_factory.mktemp("bundles") / "pairs").path
+    return once(tmp_path_factory, "toy-pairs", lambda out: export.export(pair_checkpoint, out))
 
 
 @pytest.fixture(scope="session")
@@ -305,9 +320,18 @@ def graph_bundles(
     tmp_path_factory: pytest.TempPathFactory, encoders: dict[str, Path]
 ) -> dict[str, Bundle]:
     """All three graphs over XLM-R and over BERT (with token types), noise in each of its places."""
-    folder = tmp_path_factory.mktemp("graphs")
-    return {
-        "xlm-roberta": graphs.make(encoders["xlm-roberta"], folder / "xlm-roberta"),
-        "bert": graphs.make(encoders["bert"], folder / "bert", at="encoder"),
-        "prompts": graphs.make(encoders["xlm-roberta"], folder / "prompts", prompts=True),
+    kinds: dict[str, dict[str, Any]] = {
+        "xlm-roberta": {},
+        "bert": {"at": "encoder"},
+        "prompts": {"prompts": True},
     }
+
+    def made(name: str) -> Path:
+        encoder = encoders.get(name, encoders["xlm-roberta"])
+        return once(
+            tmp_path_factory,
+            f"graphs-{name}",
+            lambda folder: graphs.make(encoder, folder, **kinds[name]),
+        )
+
+    return {name: bundles.load(made(name)) for name in kinds}

@@ -1,11 +1,18 @@
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
+import torch
 
-from training import config
+from training import config, fisher
+from training import model as models
+from training.data import load_split
+from training.method import Context, compose
 from training.methods import METHODS
+from training.methods.ewc import EWC
+from training.types import Example
 from xlt_serve.errors import ConfigError, DataError
 
 CONFIGS = sorted((Path(config.__file__).parent / "configs").rglob("*.toml"))
@@ -100,3 +107,59 @@ def test_every_config_that_ships_is_valid(file: Path) -> None:
     assert made.task.name == file.parent.name
     assert all(type(m) in METHODS.values() for stage in made.stages for m in stage.methods)
     assert file.read_text().startswith("# xlt train")
+
+
+@pytest.fixture(scope="module")
+def stocked(
+    toy_data: Path, encoders: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """Word lists, recorded translations of every task's toy texts, and a Fisher."""
+    folder = tmp_path_factory.mktemp("stocked")
+    shutil.copytree(toy_data / "lexicons", folder / "lexicons")
+    for task in {file.parent.name for file in CONFIGS}:
+        rows = toy_examples(task, toy_data)
+        (folder / task / "mt").mkdir(parents=True)
+        lines = ["id\ttext\tpair"]
+        lines += [f"{e.id}\t{e.text.upper()}\t{(e.pair or '').upper()}" for e in rows]
+        (folder / task / "mt" / "en-de.train.tsv").write_text("\n".join(lines) + "\n")
+    texts = (toy_data / "text" / "fr.txt").read_text().splitlines()[:2]
+    fisher.save(folder, "fr", fisher.compute(str(encoders["xlm-roberta"]), texts))
+    return folder
+
+
+def toy_examples(task: str, toy_data: Path) -> list[Example]:
+    alike = "xnli" if task in ("xnli", "pawsx") else "sib200"
+    return load_split(alike, toy_data, "train", "en")[:6]
+
+
+@pytest.mark.parametrize("file", CONFIGS, ids=lambda f: f"{f.parent.name}/{f.stem}")
+def test_every_config_that_ships_has_a_loss(
+    file: Path, stocked: Path, toy_data: Path, encoders: dict[str, Path]
+) -> None:
+    """What it says of its methods can be built and learnt from, stage after stage."""
+    made = config.load(file)
+    torch.manual_seed(0)
+    source = toy_examples(made.task.name, toy_data)
+    labels = sorted({example.label for example in source})
+    model = models.build(str(encoders["xlm-roberta"]), labels, 32)
+    pretrained = {name: p.detach().clone() for name, p in model.encoder_parameters()}
+    known: set[type] = set()
+    for stage in made.stages:
+        context = Context(
+            made.task.name, stocked, "en", 0, 10, pretrained, prepared=frozenset(known)
+        )
+        examples = source
+        for method in stage.methods:
+            if isinstance(method, EWC):
+                method.folder = str(stocked)
+            examples = list(method.augment(examples, context))
+            if type(method) not in known:
+                method.attach(model)
+        batch = model.batch(examples[-4:])
+        for method in stage.methods:
+            method.prepare(model, [batch], context)
+        model.train()
+        loss = compose(stage.methods)(model, batch)
+        assert torch.isfinite(loss.total)
+        assert all(value.requires_grad for value in loss.terms.values())
+        known |= {type(method) for method in stage.methods}

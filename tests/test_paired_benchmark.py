@@ -6,6 +6,7 @@ import json
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -51,11 +52,59 @@ def test_runs_are_kept_and_compared(
     gap = np.mean(results["scores"]["paired"]["mean"]) - np.mean(results["scores"]["plain"]["mean"])
     assert claim["mean"] == pytest.approx(gap)
     assert results["damage"]["fixed_ratio"]["drop 50 %"]["ratio"] == pytest.approx(0.5)
+    assert results["damage"]["fixed_ratio"]["drop 50 %"]["separates"] == 0.5
     assert "| **mean** |" in out.with_suffix(".md").read_text()
     assert out.with_suffix(".png").stat().st_size > 1000
     before = (tmp_path / "work" / "vanilla-0" / "evaluated.json").stat().st_mtime_ns
+    monkeypatch.setattr(sys, "argv", [str(a) for a in [*arguments, "--languages", "de"]])
     benchmark.main()  # nothing is trained again
     assert (tmp_path / "work" / "vanilla-0" / "evaluated.json").stat().st_mtime_ns == before
+    monkeypatch.setattr(sys, "argv", [str(a) for a in [*arguments, "--languages", "de,xx"]])
+    with pytest.raises(SystemExit):
+        benchmark.main()
+
+
+def test_every_recorded_language_is_evaluated_whichever_are_reported(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Weights are not kept: a language that was left out would have to be trained for again."""
+    for split in ("dev", "test"):
+        shutil.copy(data / "sib200" / f"{split}-de.tsv", data / "sib200" / f"{split}-fr.tsv")
+        mt = data / "sib200" / "mt"
+        shutil.copy(mt / f"de-en.{split}.tsv", mt / f"fr-en.{split}.tsv")
+    asked: list[list[str]] = []
+
+    def one_run(options: object, name: str, seed: int, items: dict[str, Any]) -> dict[str, Any]:
+        asked.append(sorted(items))
+        right = {language: [True] * len(mine.items) for language, mine in items.items()}
+        ways = ["plain", *(f"translate_test {damage}" for damage in benchmark.DAMAGES)]
+        return {"correct": dict.fromkeys(ways, right)}
+
+    monkeypatch.setattr(benchmark, "one_run", one_run)
+    monkeypatch.setattr(benchmark, "before_training", lambda *_: {})
+    monkeypatch.setattr(benchmark.trainer, "weights_digest", lambda _: "abc")
+    out = tmp_path / "paired.json"
+    arguments = ["paired", "--data", data, "--seeds", 1, "--runs", "vanilla", "--no-cost"]
+    arguments += ["--out", out, "--languages", "fr"]
+    monkeypatch.setattr(sys, "argv", [str(argument) for argument in arguments])
+    benchmark.main()
+    assert asked == [["de", "fr"]]
+    assert list(json.loads(out.read_text())["languages"]) == ["fr"]
+
+
+def test_the_picture_has_accuracy_and_ratio() -> None:
+    def row(accuracy: float, **more: float) -> dict[str, dict[str, float]]:
+        return {damage: {"accuracy": accuracy, **more} for damage in benchmark.DAMAGES}
+
+    results = {
+        "scores": {"plain": {"mean": [0.5]}, "paired": {"mean": [0.6]}},
+        "damage": {"xmixup": row(0.6, ratio=0.25), "translate_test": row(0.4)},
+    }
+    _, middle, right = benchmark.picture(results).axes
+    assert len(middle.lines) == 2
+    [line] = right.lines
+    assert list(line.get_ydata()) == [0.25] * len(benchmark.DAMAGES)
+    assert "λ" in right.get_ylabel()
 
 
 def test_damage_is_the_same_for_everyone_and_as_strong_as_it_says() -> None:
@@ -76,6 +125,10 @@ def test_separation_is_the_area_under_the_roc() -> None:
     whole, bad = generator.normal(1, 1, 60), generator.normal(0, 1, 40)
     by_pairs = np.mean(whole[:, None] > bad[None, :])
     assert benchmark.separation(whole, bad) == pytest.approx(by_pairs)
+    assert benchmark.separation(np.full(7, 0.3), np.full(5, 0.3)) == 0.5  # λ that never changes
+    whole, bad = generator.integers(0, 4, 60), generator.integers(0, 3, 40)
+    above, equal = whole[:, None] > bad[None, :], whole[:, None] == bad[None, :]
+    assert benchmark.separation(whole, bad) == pytest.approx(np.mean(above + equal / 2))
 
 
 def test_graphs_are_timed_in_turns(graph_bundles: dict[str, Bundle]) -> None:

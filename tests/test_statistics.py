@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks.statistics import difference, holm, resample, weighted_accuracy
+from benchmarks.statistics import difference, holm, resample, shown, weighted_accuracy
 
 
 def test_holm_by_hand() -> None:
@@ -17,6 +17,36 @@ def test_resampling_keeps_the_size_of_each_group() -> None:
     assert (weights[:, :2].sum(axis=1) == 2).all()
     assert (weights[:, 2:].sum(axis=1) == 4).all()
     np.testing.assert_allclose(weights.mean(axis=0), 1, atol=0.15)
+
+
+def test_resampling_is_cut_into_parts_and_fits_into_memory() -> None:
+    weights = resample([str(i) for i in range(7)], ["x"] * 7, 2500, seed=3)
+    assert weights.dtype == np.float32
+    assert (weights.sum(axis=1) == 7).all()
+    whole = np.random.default_rng(3).multinomial(7, [1 / 7] * 7, size=2500)
+    np.testing.assert_array_equal(weights, whole)
+
+
+def test_p_is_never_zero_and_at_most_one() -> None:
+    for draws in (9, 999):
+        sure, never = np.ones(draws), np.zeros(draws)
+        assert difference(sure, never, 1.0).p == pytest.approx(2 / (draws + 1))
+        assert difference(never, sure, -1.0).p == pytest.approx(2 / (draws + 1))
+        assert difference(sure, sure, 0.0).p == 1.0
+
+
+def test_systems_that_are_right_equally_often_tie_exactly() -> None:
+    """Thirds are not exact: sums in another order would make a tie into a difference."""
+    generator = np.random.default_rng(0)
+    weights = resample([str(i) for i in range(90)], ["x"] * 90, 300, seed=0)
+    first = (generator.random((3, 90)) < 0.5).astype(float)
+    tied = weighted_accuracy(first, weights) - weighted_accuracy(first[[2, 0, 1]], weights)
+    assert (tied == 0).all()
+
+
+def test_the_deviation_is_a_samples_and_one_seed_has_none() -> None:
+    assert shown([0.5, 0.6]) == "55.0 ± 7.1"
+    assert shown([0.5]) == "50.0"
 
 
 def test_missing_sentences_do_not_count() -> None:

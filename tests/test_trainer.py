@@ -2,16 +2,20 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from transformers import Trainer
 
-from training import config, model, trainer
+from training import config, export, model, trainer
+from training.data import load_split
+from training.learner import Learner, tensors
+from training.methods.xmixup import XMixup
 from training.report import curves
 from xlt_serve.errors import DataError, UsageError
 
@@ -123,14 +127,78 @@ def test_grouping_by_length_pads_less_and_resumes_as_well(
 
 
 def test_a_finished_run_is_not_repeated_and_another_config_is_refused(
-    checkpoint: Path, config_file: Path
+    config_file: Path, tmp_path: Path
 ) -> None:
-    before = (checkpoint / "model.safetensors").stat().st_mtime_ns
-    metrics = trainer.train(config.load(config_file), checkpoint)
-    assert metrics == json.loads((checkpoint / "metrics.json").read_text())
-    assert (checkpoint / "model.safetensors").stat().st_mtime_ns == before
+    # Not on ``checkpoint``: another process may have made it, on data and an encoder of its own.
+    out, short = tmp_path / "run", ["train.max_steps=1"]
+    trainer.train(config.load(config_file, short), out)
+    before = (out / "model.safetensors").stat().st_mtime_ns
+    metrics = trainer.train(config.load(config_file, short), out)
+    assert metrics == json.loads((out / "metrics.json").read_text())
+    assert (out / "model.safetensors").stat().st_mtime_ns == before
     with pytest.raises(UsageError, match=r"another config \(seed differ\).*another --out"):
-        trainer.train(config.load(config_file, ["seed=5"]), checkpoint)
+        trainer.train(config.load(config_file, [*short, "seed=5"]), out)
+
+
+def test_a_run_on_other_weights_of_the_same_name_is_refused(
+    config_file: Path, encoders: dict[str, Path], tmp_path: Path
+) -> None:
+    encoder, out = tmp_path / "encoder", tmp_path / "run"
+    shutil.copytree(encoders["xlm-roberta"], encoder)
+    made = config.load(config_file, [f"encoder={encoder}", "train.max_steps=1"])
+    trainer.train(made, out)
+    noted = json.loads((out / "run.json").read_text())
+    assert len(noted["encoder_weights"]) == 16
+    trainer.train(made, out)
+    values = {name: value + 0.1 for name, value in load_file(encoder / "model.safetensors").items()}
+    save_file(values, encoder / "model.safetensors", {"format": "pt"})
+    with pytest.raises(UsageError, match=r"another config \(encoder_weights differ\)"):
+        trainer.train(made, out)
+    (out / "metrics.json").unlink()  # as if it had been stopped
+    with pytest.raises(UsageError, match=r"encoder_weights differ"):
+        trainer.train(made, out)
+    # Checkpoints of before the weights were noted can be used, but not trained further.
+    del noted["encoder_weights"]
+    (out / "run.json").write_text(json.dumps(noted))
+    assert model.load(out)[1].config == noted
+    with pytest.raises(UsageError, match=r"encoder_weights differ"):
+        trainer.train(made, out)
+
+
+def test_dev_texts_without_translation_are_not_paired_with_themselves(
+    config_file: Path, toy_data: Path
+) -> None:
+    """``select = "all-dev"`` looks at languages that a method has no way of its own for."""
+    torch.manual_seed(0)
+    network = model.build(config.load(config_file).encoder, ["food", "sports", "weather"], 64)
+    method = XMixup()
+    method.attach(network)
+    network.slots["mixup"].bias.data.fill_(20.0)  # to mix so much that it shows
+    learner = Learner(network, [method], "en").eval()
+    examples = [load_split("sib200", toy_data, "dev", lg)[n] for n in (0, 1) for lg in ("en", "de")]
+    batch = network.batch(examples)
+    with torch.no_grad():
+        found = learner(**tensors(batch)).logits.softmax(-1)
+        plain = network(batch).logits.softmax(-1)
+        mixed = method.mix(network, batch, batch)
+    paired = (mixed.target.logits.softmax(-1) + mixed.source.logits.softmax(-1)) / 2
+    assert (plain - paired).abs().max() > 1e-3
+    torch.testing.assert_close(found[[1, 3]], plain[[1, 3]])
+    torch.testing.assert_close(found[[0, 2]], paired[[0, 2]])
+    with torch.no_grad():  # batches of one kind alone
+        for rows, expected in (([0, 2], paired), ([1, 3], plain)):
+            one_kind = learner(**tensors(network.batch([examples[row] for row in rows])))
+            torch.testing.assert_close(
+                one_kind.logits.softmax(-1), expected[rows], atol=1e-5, rtol=1e-4
+            )
+
+
+def test_a_model_that_predicts_without_mixing_has_no_paired_graph() -> None:
+    unmixed = XMixup(mixup_inference=False)
+    assert export.chosen_graphs([], [unmixed]) == ["plain"]
+    assert export.chosen_graphs(["perturbed"], [unmixed]) == ["plain", "perturbed"]
+    with pytest.raises(UsageError, match=r"rules out with mixup_inference = false"):
+        export.chosen_graphs(["paired"], [unmixed])
 
 
 def test_a_wrong_call_leaves_no_trace(config_file: Path, tmp_path: Path) -> None:

@@ -62,11 +62,11 @@ class Order:
     """What to make of a checkpoint.
 
     ``graphs``: plain always; none given: perturbed too where training used noise, paired where it
-    mixed. ``data``: the task's folder, by default that of training, if it is still there: the gate
-    compares labels on its text per language (``languages``, by default all), and calibrates.
-    ``exclude``: a regular expression; layers whose name it matches stay fp32. ``trim_vocab``:
-    languages whose pieces stay. ``target_error``: abstain so that no more are wrong on dev.
-    ``synonyms``: LANGUAGE=FILE, tables that go into the bundle.
+    mixed and prediction is to mix. ``data``: the task's folder, by default that of training, if it is
+    still there: the gate compares labels on its text per language (``languages``, by default all),
+    and calibrates. ``exclude``: a regular expression; layers whose name it matches stay fp32.
+    ``trim_vocab``: languages whose pieces stay. ``target_error``: abstain so that no more are wrong
+    on dev. ``synonyms``: LANGUAGE=FILE, tables that go into the bundle.
     ``vector``: the plain graph also gives the text's vector; ``projection``: through the linear map
     in this safetensors file (``weight``, ``bias``).
     """
@@ -251,12 +251,19 @@ def refuse_problems(traced: dict[str, onnx.ModelProto], folder: Path) -> None:
 
 
 def chosen_graphs(asked: Sequence[str], methods: Sequence[Method]) -> list[str]:
-    """Which graphs to make, in the order of GRAPHS."""
+    """Which graphs to make, in the order of GRAPHS; paired only for what mixes at prediction."""
     if unknown := sorted(set(asked) - set(GRAPHS)):
         raise UsageError(f"graphs {', '.join(unknown)}", f"known are {', '.join(GRAPHS)}")
-    mixes = any(isinstance(method, XMixup) for method in methods)
-    if "paired" in asked and not mixes:
+    mixup = next((method for method in methods if isinstance(method, XMixup)), None)
+    if "paired" in asked and mixup is None:
         raise UsageError("graph paired", "needs a model trained with xmixup", "leave it out")
+    mixes = mixup is not None and mixup.mixup_inference
+    if "paired" in asked and not mixes:
+        raise UsageError(
+            "graph paired",
+            "mixes at prediction, which the config rules out with mixup_inference = false",
+            "leave it out",
+        )
     if asked:
         return [graph for graph in GRAPHS if graph in asked or graph == "plain"]
     noisy = any(isinstance(method, Noise | Adversarial) for method in methods)

@@ -42,28 +42,48 @@ class Batches(Sequence[Batch]):
         return self.model.batch(self.examples[number * self.size : (number + 1) * self.size])
 
 
+def rows_of(batch: Batch, rows: list[int]) -> Batch:
+    """Some rows of a batch, padded as they were."""
+    chosen = {name: v[rows] for name, v in tensors(batch).items() if isinstance(v, torch.Tensor)}
+    return dataclasses.replace(batch, **chosen, examples=[batch.examples[row] for row in rows])
+
+
 class Learner(torch.nn.Module):
     """Model and objective in one module, so that all of a step runs inside one forward.
 
     With several GPUs the forward of the wrapped module is what synchronises gradients; an
     objective that called parts of the model behind its back would train them apart.
+
+    ``source``: the language in which a method may predict in its own way. The dev texts of others,
+    which ``select = "all-dev"`` looks at, have no translation to be paired with: a plain pass.
     """
 
-    def __init__(self, model: Classifier, methods: Sequence[Method]) -> None:
+    def __init__(self, model: Classifier, methods: Sequence[Method], source: str) -> None:
         super().__init__()
         self.model = model
         self.methods = list(methods)
+        self.source = source
         self.objective = compose(methods)
 
     def forward(self, **given: Any) -> Loss | Output:
         batch = Batch(**given)
         if self.training:
             return self.objective(self.model, batch)
-        for method in self.methods:
-            if (predicted := method.predict(self.model, batch)) is not None:
-                return predicted
+        own = [row for row, e in enumerate(batch.examples) if e.language == self.source]
+        predicted = self.predicted(rows_of(batch, own)) if own else None
+        if predicted is not None and len(own) == len(batch.examples):
+            return predicted
         output: Output = self.model(batch)
+        if predicted is not None:
+            output.logits[own] = predicted.logits.to(output.logits.dtype)
         return output
+
+    def predicted(self, batch: Batch) -> Output | None:
+        """By the first method that predicts in its own way, if there is one."""
+        for method in self.methods:
+            if (out := method.predict(self.model, batch)) is not None:
+                return out
+        return None
 
 
 class ObjectiveTrainer(Trainer):

@@ -7,6 +7,7 @@ train …``); what is ours is the objective.
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import os
 import shutil
@@ -22,6 +23,7 @@ from transformers import (
     set_seed,
 )
 from transformers.trainer_utils import get_last_checkpoint
+from transformers.utils import cached_file
 
 from training import evaluate
 from training import model as models
@@ -32,6 +34,7 @@ from training.data.tasks import to_examples
 from training.learner import Batches, Learner, ObjectiveTrainer, Report, dev_score, tensors
 from training.method import Context
 from training.network import Classifier
+from training.pretrained import check, resolve
 from training.report import draw, loggers
 from training.types import Example
 from xlt_serve.errors import DataError, UsageError
@@ -51,7 +54,7 @@ def train(config: Config, out: Path) -> dict[str, Any]:
     model = models.build(config.encoder, labels, most)
     model.encoding.check(dev_set)
     if is_first_process():  # not before data and encoder were found: a wrong call leaves no trace
-        _write(out / RUN, config.described())
+        _write(out / RUN, stamp(config))
     several = len(config.stages) > 1
     pretrained = {n: p.detach().clone() for n, p in model.encoder_parameters()} if several else {}
     known: set[type] = set()
@@ -132,7 +135,7 @@ def run_stage(
         method.prepare(model, batches, context)
     trainer = ObjectiveTrainer(
         group_by_length=settings.group_by_length,
-        model=Learner(model, methods),
+        model=Learner(model, methods, run.context.source),
         args=arguments,
         data_collator=lambda examples: tensors(model.encoding.batch(examples)),
         train_dataset=train_set,
@@ -153,6 +156,29 @@ def run_stage(
         finished.with_suffix(".part").rename(finished)
         shutil.rmtree(checkpoints, ignore_errors=True)
     return log
+
+
+def stamp(config: Config) -> dict[str, Any]:
+    """What a run folder records and a resume compares: the config, and which weights it began with."""
+    described = config.described() | {"encoder_weights": weights_digest(config.encoder)}
+    resolved: dict[str, Any] = json.loads(json.dumps(described))  # as it is read again
+    return resolved
+
+
+def weights_digest(encoder: str) -> str:
+    """The first digits of the SHA-256 of an encoder's weights; of one from the hub, its commit.
+
+    The name says too little: ``small`` stays ``small`` when it is made again.
+    """
+    place = resolve(encoder)
+    if not Path(place).is_dir():
+        check(place)
+        return Path(cached_file(place, "config.json") or "").parent.name  # snapshots/COMMIT
+    digests = []
+    for file in sorted(Path(place).glob("model*.safetensors")):  # large ones come in parts
+        with file.open("rb") as content:
+            digests.append(hashlib.file_digest(content, "sha256").hexdigest()[:16])
+    return "+".join(digests)
 
 
 def freeze_bottom(model: Classifier, layers: int) -> None:
@@ -266,7 +292,8 @@ def _metrics(config: Config, log: list[dict[str, Any]], model: Classifier) -> di
 
 
 def _finished(config: Config, out: Path) -> dict[str, Any] | None:
-    """The metrics of a run that has ended; an error if ``out`` holds another config's run."""
+    """The metrics of a run that has ended; an error if ``out`` holds a run of another config, or on
+    other weights of the encoder."""
     if not out.exists() or not any(out.iterdir()):
         return None
     if not (out / RUN).is_file():
@@ -275,7 +302,7 @@ def _finished(config: Config, out: Path) -> dict[str, Any] | None:
         before = json.loads((out / RUN).read_text(encoding="utf-8"))
     except json.JSONDecodeError:
         raise UsageError(out / RUN, "is not JSON", "remove the folder and train again") from None
-    now = json.loads(json.dumps(config.described()))
+    now = stamp(config)
     if before != now:
         changed = ", ".join(sorted(key for key in now if now[key] != before.get(key)))
         raise UsageError(

@@ -78,8 +78,9 @@ class Bundle:
 
 
 def shipped() -> list[str]:
-    """Names of the bundles that come with the package."""
-    return sorted(folder.parent.name for folder in MODELS.glob(f"*/{MANIFEST}"))
+    """Names of the bundles that come with the package, the default one first."""
+    names = (folder.parent.name for folder in MODELS.glob(f"*/{MANIFEST}"))
+    return sorted(names, key=lambda name: (name != DEFAULT, name))
 
 
 def shipped_with(graph: str) -> list[str]:

@@ -77,5 +77,5 @@ def refuse_unfit(bundle: Bundle) -> None:
     raise UsageError(
         f"mode=paired on {bundle.manifest.name}",
         "needs a bundle with the paired graph",
-        f"use {' or '.join(others)}; or {remedy}" if others else remedy,
+        f"use bundle={' or '.join(others)}; or {remedy}" if others else remedy,
     )

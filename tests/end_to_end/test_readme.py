@@ -21,6 +21,7 @@ def blocks(kind: str) -> list[str]:
 
 
 @pytest.mark.real
+@pytest.mark.slow
 def test_the_transcript_runs(data: Path, tmp_path: Path) -> None:
     """In a folder laid out like a clone with the data beside it; what it writes stays there."""
     project = tmp_path / "project"

@@ -26,7 +26,7 @@ def add(command: Any) -> None:
         action="append",
         default=[],
         metavar="[NAME=]BUNDLE",
-        help="shipped name or folder; may be repeated, the first is the default (default: topics)",
+        help="shipped name or folder; may be repeated, the first is the default (default: all that ship)",
     )
     sub.add_argument("--host", default="127.0.0.1")
     sub.add_argument("--port", type=int, default=3000)

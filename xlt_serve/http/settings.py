@@ -43,7 +43,9 @@ def read(environment: Mapping[str, str] | None = None) -> Environment:
     given = os.environ if environment is None else environment
     base = Limits()
     return Environment(
-        bundles=named(given.get("XLT_BUNDLES") or given.get("XLT_BUNDLE") or bundles.DEFAULT),
+        bundles=named(
+            given.get("XLT_BUNDLES") or given.get("XLT_BUNDLE") or ",".join(bundles.shipped())
+        ),
         provider=given.get("XLT_PROVIDER") or "cpu",
         workers=int(_number(given, "XLT_WORKERS", 1, least=1)),
         threads=int(_number(given, "XLT_THREADS", 0)),
