@@ -59,7 +59,7 @@ def goals(results: dict[str, Any]) -> str:
     worst = max(draws, key=lambda language: draws[language])
     most = {alpha: max(results["misses"][alpha].values()) for alpha in MOST_MISSES}
     rows: list[tuple[str, str, object]] = [
-        ("σ within two points of plain found on dev", "yes", results["choice"]["found"]),
+        ("σ within two points of plain found on English dev", "yes", results["choice"]["found"]),
         ("median draws to a label, all languages", "≤ 16", f"{every:g}"),
         (f"the same, worst language ({worst})", "≤ 16", f"{draws[worst]:g}"),
         ("time at 100 draws to the bare session", "≤ 1.15", slowest),
@@ -81,8 +81,8 @@ def goals(results: dict[str, Any]) -> str:
 def choice(row: dict[str, Any]) -> str:
     rows = [[f"{t['sigma']:g}", t["plain"], t["smoothed"], t["fits"]] for t in row["tried"]]
     return (
-        f"## σ = {row['sigma']}, chosen on dev\n\nPlain vanilla {row['vanilla']:.3f}; means over "
-        "languages, an abstention counts as a mistake.\n\n"
+        f"## σ = {row['sigma']}, chosen on English dev\n\nPlain vanilla {row['vanilla']:.3f}; "
+        "an abstention counts as a mistake.\n\n"
         + table(["σ", "plain", "smoothed", "within 2 points"], rows)
     )
 

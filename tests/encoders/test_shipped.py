@@ -54,7 +54,7 @@ def test_the_encoder_opens_in_transformers() -> None:
     model = AutoModel.from_pretrained(make.ENCODER, dtype=torch.float32, add_pooling_layer=False)
     with torch.inference_mode():
         hidden = model.eval()(**inputs).last_hidden_state
-    assert hidden.shape == (2, inputs["input_ids"].shape[1], 384)
+    assert hidden.shape == (2, inputs["input_ids"].shape[1], 256)
     assert torch.isfinite(hidden).all()
 
 
