@@ -198,17 +198,25 @@ def test_failed_texts_are_counted() -> None:
 
 
 def test_a_server_that_never_answers_does_not_hold_the_asker() -> None:
+    ended: list[asyncio.StreamWriter] = []
+
     async def ask() -> list[Any]:
         async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             await reader.read()  # until the asker hangs up
             writer.close()
+            ended.append(writer)
 
         server = await asyncio.start_server(silent, "127.0.0.1", 0)
         async with server:
             port = server.sockets[0].getsockname()[1]
             bodies = http.bodies(["a"], 1, "texts", {})
             endpoint = http.Endpoint(f"http://127.0.0.1:{port}", bodies, timeout=0.2)
-            return [await endpoint.ask(n) for n in range(2)]
+            replies = [await endpoint.ask(n) for n in range(2)]
+            await endpoint.close()
+            async with asyncio.timeout(5):
+                while len(ended) < 2:  # the server has noticed that nobody is there
+                    await asyncio.sleep(0.01)
+            return replies
 
     begun = time.monotonic()
     assert [(reply.status, reply.items) for reply in asyncio.run(ask())] == [(0, 0)] * 2
