@@ -276,7 +276,7 @@ def test_a_bundle_without_the_graph_names_one_that_has_it(
     classifier = with_engine(bundles.load(bundle), engine)
     (tmp_path / "other").symlink_to(graph_bundles["bert"].path)
     monkeypatch.setattr(bundles, "MODELS", tmp_path)
-    with pytest.raises(UsageError, match="needs a bundle with the paired graph; use other"):
+    with pytest.raises(UsageError, match="needs a bundle with the paired graph; use bundle=other"):
         classifier.predict([GERMAN], mode="paired", language="de")
     assert engine.calls == []
 
