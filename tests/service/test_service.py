@@ -390,9 +390,13 @@ def test_under_bentoml_there_are_probes_metrics_and_the_same_errors(
 ) -> None:
     monkeypatch.setenv("XLT_STATE", str(tmp_path))
     monkeypatch.setenv("XLT_BUNDLE", "topics")
-    from xlt_serve.service import XltService
+    from xlt_serve.service import Untimed, XltService
 
-    with TestClient(XltService.to_asgi()) as client:  # type: ignore[attr-defined]
+    app = XltService.to_asgi()  # type: ignore[attr-defined]
+    kinds = {layer.cls for layer in app.user_middleware}
+    assert Untimed in kinds  # BentoML's own keeps a timer of every request for as long as it allows
+    assert not [kind for kind in kinds if kind.__name__ == "TimeoutMiddleware"]
+    with TestClient(app) as client:  # type: ignore[attr-defined]
         assert client.get("/livez").status_code == 200
         assert client.get("/readyz").status_code == 200
         body = client.post("/classify", json={"texts": [GERMAN]}).json()

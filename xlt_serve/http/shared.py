@@ -20,6 +20,9 @@ import psutil
 
 from xlt_serve.errors import UsageError
 
+SAME = 5.0
+"""Seconds within which two starts are one: they are told by the wall clock, which may be set."""
+
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
@@ -97,7 +100,7 @@ class Shared:
             pid = int(file.stem.removeprefix("worker-"))
             try:
                 told = json.loads(file.read_text(encoding="utf-8"))
-                if psutil.Process(pid).create_time() != told["since"]:
+                if abs(psutil.Process(pid).create_time() - told.get("since", 0)) > SAME:
                     raise psutil.NoSuchProcess(pid)
                 out[pid] = told
             except (psutil.NoSuchProcess, FileNotFoundError):
