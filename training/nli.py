@@ -22,6 +22,7 @@ import torch
 
 from training import config, export, model, pretrained, trainer
 from training.data import languages, load_split
+from training.encoders.make import SENSITIVE
 from training.types import Example
 from xlt_serve import bundle as bundles
 from xlt_serve.bundle import Bundle
@@ -54,8 +55,7 @@ def main(arguments: list[str] | None = None) -> None:
         precision=options.precision,
         data=str(options.data),
         vector=True,
-        # What disturbs the logits most for its size.
-        exclude=r"position_embeddings|layer\.0\.intermediate",
+        exclude=SENSITIVE,
         projection=projection_of(made.encoder),
         notes="entailment, for labels that nobody trained for",
     )

@@ -49,15 +49,10 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--minutes", type=float, default=120.0)
     parser.add_argument("--cool-down", type=float, default=0.2, help="share of the run")
     parser.add_argument(
-        "--learning-rate", type=float, default=None, help="instead of the config's: a later run"
-    )
-    parser.add_argument(
         "--research", action="store_true", help="use XNLI text too (non-commercial)"
     )
     options = parser.parse_args(arguments)
     config = tomllib.loads(options.config.read_text())
-    if options.learning_rate is not None:
-        config["train"]["learning_rate"] = options.learning_rate
     material = examples.gather(options.data, options.work, options.research)
     tokenizer = make_tokenizer(material, options.work, config["model"], options.out)
     print(f"{len(tokenizer)} pieces, {len(material.targets)} texts for the teacher", flush=True)

@@ -22,6 +22,8 @@ ENCODER = HERE / "small"
 BUNDLE = bundles.MODELS / bundles.DEFAULT
 RESULTS = HERE.parent.parent / "benchmarks" / "results" / "encoder.json"
 CARD = "README.md"
+SENSITIVE = r"position_embeddings|layer\.0\."
+"""What int8 disturbs most for its size: kept in fp32, as the gate wants .99 in all 21 languages."""
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -66,8 +68,7 @@ def topics(data: Path, work: Path, seeds: int) -> None:
         name=bundles.DEFAULT,
         precision="int8",
         notes=notes,
-        # What disturbs the logits most for its size; the gate wants .99 in all 21 languages.
-        exclude=r"position_embeddings|layer\.0\.",
+        exclude=SENSITIVE,
     )
     export.export(best, BUNDLE, order)
 
@@ -152,7 +153,8 @@ translation that of its English side; with an in-batch contrastive term and mask
 translation pairs too. Its pieces are the teacher's where the text uses them, and begin with the
 teacher's own embeddings; those of other languages begin with what they translate. A part
 of the material is made up (spliced, joined, code-switched) and judged by the teacher. Texts were cut to 128
-pieces: positions beyond that are untrained.
+pieces: positions beyond that are untrained. It was trained with 56,000 pieces; the 1,500 that the text
+uses least went afterwards, for the size of the folder. The bundle `topics` is of one seed.
 """
 
 _DATA = """## Data and licences
