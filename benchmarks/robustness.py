@@ -177,7 +177,7 @@ class Benchmark:
         kind, _, sigma = name.partition("-")
         overrides = [f"task.data={self.options.data}", f"encoder={self.options.encoder}"]
         made = config.load(CONFIGS / f"{kind}.toml", overrides + self.options.override)
-        for method in made.stages[0].methods:
+        for method in (method for stage in made.stages for method in stage.methods):
             if isinstance(method, NoiseMethod) and sigma:
                 method.distribution, method.sigma = "gaussian", float(sigma)
             if isinstance(method, Synonyms):

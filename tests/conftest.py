@@ -155,92 +155,110 @@ def toy_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
+    """A folder that the first process of the test run makes, for all of them."""
+    base = factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "once" / name
+    folder.parent.mkdir(exist_ok=True)
+    with FileLock(f"{folder}.lock"):
+        if not folder.with_suffix(".made").exists():
+            make(folder)
+            folder.with_suffix(".made").touch()
+    return folder
+
+
 @pytest.fixture(scope="session")
 def encoders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Folders of a tiny random BERT and a tiny random XLM-R, each with a real tokenizer."""
+    """Folders of a tiny random BERT and a tiny random XLM-R, each with a real tokenizer.
+
+    Made once for all processes: a unigram vocabulary's ties fall otherwise in each of them, and then
+    the same seed would not train the same weights."""
+    return {
+        "bert": once(tmp_path_factory, "bert", _tiny_bert),
+        "xlm-roberta": once(tmp_path_factory, "xlm-roberta", _tiny_xlm_roberta),
+    }
+
+
+_VOCABULARY = [" ".join(words) for words in WORDS.values()] * 30 + [" ".join(FILLER)] * 30
+_VOCABULARY += ["Привет мир", "你好世界", "مرحبا بالعالم", "0123456789 ,.!?'\"()"] * 5
+_SHAPE: dict[str, Any] = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 64,
+    "initializer_range": 0.15,  # the usual 0.02 is for widths of hundreds
+}
+
+
+def _tiny_bert(folder: Path) -> None:
     import torch
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
-    from transformers import (
-        BertConfig,
-        BertForMaskedLM,
-        PreTrainedTokenizerFast,
-        XLMRobertaConfig,
-        XLMRobertaForMaskedLM,
-    )
+    from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast
 
-    texts = [" ".join(words) for words in WORDS.values()] * 30 + [" ".join(FILLER)] * 30
-    texts += ["Привет мир", "你好世界", "مرحبا بالعالم", "0123456789 ,.!?'\"()"] * 5
-    out: dict[str, Path] = {}
-    shape = {
-        "hidden_size": 32,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "intermediate_size": 64,
-        "initializer_range": 0.15,  # the usual 0.02 is for widths of hundreds
-    }
-    for name in ("bert", "xlm-roberta"):
-        folder = tmp_path_factory.mktemp(name)
-        torch.manual_seed(0)
-        if name == "bert":
-            special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-            tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
-            tokenizer.normalizer = normalizers.BertNormalizer()
-            tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-            trainer = trainers.WordPieceTrainer(
-                vocab_size=400, special_tokens=special, show_progress=False
-            )
-            tokenizer.train_from_iterator(texts, trainer)
-            tokenizer.post_processor = processors.TemplateProcessing(
-                single="[CLS] $A [SEP]",
-                pair="[CLS] $A [SEP] $B:1 [SEP]:1",
-                special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
-            )
-            fast = PreTrainedTokenizerFast(
-                tokenizer_object=tokenizer,
-                pad_token="[PAD]",
-                unk_token="[UNK]",
-                cls_token="[CLS]",
-                sep_token="[SEP]",
-                mask_token="[MASK]",
-            )
-            config = BertConfig(vocab_size=len(fast), pad_token_id=0, **shape)
-            BertForMaskedLM(config).save_pretrained(folder)
-        else:
-            special = ["<s>", "<pad>", "</s>", "<unk>"]
-            tokenizer = Tokenizer(models.Unigram())
-            tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
-            trainer = trainers.UnigramTrainer(
-                vocab_size=400, special_tokens=special, unk_token="<unk>", show_progress=False
-            )
-            tokenizer.train_from_iterator(texts, trainer)
-            tokenizer.post_processor = processors.TemplateProcessing(
-                single="<s> $A </s>",
-                pair="<s> $A </s> </s> $B </s>",
-                special_tokens=[("<s>", 0), ("</s>", 2)],
-            )
-            fast = PreTrainedTokenizerFast(
-                tokenizer_object=tokenizer,
-                bos_token="<s>",
-                cls_token="<s>",
-                eos_token="</s>",
-                sep_token="</s>",
-                pad_token="<pad>",
-                unk_token="<unk>",
-                mask_token="<mask>",
-            )
-            config = XLMRobertaConfig(
-                vocab_size=len(fast),
-                max_position_embeddings=514,
-                type_vocab_size=1,
-                pad_token_id=1,
-                bos_token_id=0,
-                eos_token_id=2,
-                **shape,
-            )
-            XLMRobertaForMaskedLM(config).save_pretrained(folder)
-        fast.save_pretrained(folder)
-        out[name] = folder
-    return out
+    torch.manual_seed(0)
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer()
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    trainer = trainers.WordPieceTrainer(vocab_size=400, special_tokens=special, show_progress=False)
+    tokenizer.train_from_iterator(_VOCABULARY, trainer)
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
+    )
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token="[PAD]",
+        unk_token="[UNK]",
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+        mask_token="[MASK]",
+    )
+    config = BertConfig(vocab_size=len(fast), pad_token_id=0, **_SHAPE)
+    BertForMaskedLM(config).save_pretrained(folder)
+    fast.save_pretrained(folder)
+
+
+def _tiny_xlm_roberta(folder: Path) -> None:
+    import torch
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
+    from transformers import PreTrainedTokenizerFast, XLMRobertaConfig, XLMRobertaForMaskedLM
+
+    torch.manual_seed(0)
+    special = ["<s>", "<pad>", "</s>", "<unk>"]
+    tokenizer = Tokenizer(models.Unigram())
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    trainer = trainers.UnigramTrainer(
+        vocab_size=400, special_tokens=special, unk_token="<unk>", show_progress=False
+    )
+    tokenizer.train_from_iterator(_VOCABULARY, trainer)
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>",
+        pair="<s> $A </s> </s> $B </s>",
+        special_tokens=[("<s>", 0), ("</s>", 2)],
+    )
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        bos_token="<s>",
+        cls_token="<s>",
+        eos_token="</s>",
+        sep_token="</s>",
+        pad_token="<pad>",
+        unk_token="<unk>",
+        mask_token="<mask>",
+    )
+    config = XLMRobertaConfig(
+        vocab_size=len(fast),
+        max_position_embeddings=514,
+        type_vocab_size=1,
+        pad_token_id=1,
+        bos_token_id=0,
+        eos_token_id=2,
+        **_SHAPE,
+    )
+    XLMRobertaForMaskedLM(config).save_pretrained(folder)
+    fast.save_pretrained(folder)
 
 
 @pytest.fixture(scope="session")
@@ -265,18 +283,6 @@ name = "vanilla"
 """
     )
     return file
-
-
-def once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
-    """A folder that the first process of the test run makes, for all of them."""
-    base = factory.getbasetemp()
-    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "once" / name
-    folder.parent.mkdir(exist_ok=True)
-    with FileLock(f"{folder}.lock"):
-        if not folder.with_suffix(".made").exists():
-            make(folder)
-            folder.with_suffix(".made").touch()
-    return folder
 
 
 @pytest.fixture(scope="session")

@@ -247,6 +247,23 @@ def test_frozen_layers_do_not_move(config_file: Path, tmp_path: Path) -> None:
     assert all(name.startswith("roberta.encoder.layer.1.") for name in moved)
 
 
+def test_the_head_alone_comes_first(config_file: Path, tmp_path: Path) -> None:
+    """It learns while the encoder stands still; then the stage of the config begins with it."""
+    slow = ["train.learning_rate=1e-12", "train.weight_decay=0.0", "train.max_steps=3"]
+    heads = {}
+    for epochs in (0, 1):
+        made = config.load(config_file, [*slow, f"train.head_first={epochs}"])
+        assert [stage.train.learning_rate for stage in made.stages] == [1e-3, 1e-12][1 - epochs :]
+        metrics = trainer.train(made, tmp_path / str(epochs))
+        assert {entry["stage"] for entry in metrics["log"]} == set(range(1 + epochs))
+        before, after = weights(Path(made.encoder)), weights(tmp_path / str(epochs))
+        for name, value in after.items():
+            if name.startswith("roberta."):
+                assert torch.allclose(value, before[name], atol=1e-7), name
+        heads[epochs] = after["classifier.out_proj.weight"]
+    assert not torch.allclose(heads[0], heads[1], atol=1e-4)
+
+
 def test_own_files(config_file: Path, toy_data: Path, tmp_path: Path) -> None:
     for split in ("train", "dev"):
         lines = (toy_data / "sib200" / f"{split}-en.tsv").read_text().splitlines()[1:]

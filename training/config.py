@@ -16,7 +16,12 @@ from training import composition
 from training.data import TASKS
 from training.method import Method
 from training.methods import METHODS
+from training.methods.vanilla import Vanilla
 from xlt_serve.errors import ConfigError, DataError
+
+FREEZE_ALL = 1000
+"""More layers than any encoder has."""
+_NORMS = [METHODS[name] for name in composition.NORMS]
 
 
 @dataclass
@@ -50,15 +55,19 @@ class TrainConfig:
     max_steps: int = -1
     group_by_length: bool = False  # batches of similar length: less padding, less random an order
     freeze: int = -1  # 0: the embeddings stay as they are, n: and the lowest n layers; -1: nothing
+    head_first: float = 0.0  # epochs that train the head alone, before the first stage
+    head_rate: float = 1e-3  # learning rate of these
 
     def problems(self) -> list[str]:
         """What the types alone can't tell."""
         out = []
-        for name in ("epochs", "learning_rate", "batch_size", "accumulate", "clip"):
+        for name in ("epochs", "learning_rate", "head_rate", "batch_size", "accumulate", "clip"):
             if not 0 < getattr(self, name) < math.inf:
                 out.append(f"{name} must be positive, was: {getattr(self, name)}")
         if not 0 <= self.weight_decay < math.inf:
             out.append(f"weight_decay must be zero or more, was: {self.weight_decay}")
+        if not 0 <= self.head_first < math.inf:
+            out.append(f"head_first must be zero or more, was: {self.head_first}")
         if self.max_length < 8:
             out.append(f"max_length must be at least 8, was: {self.max_length}")
         if self.freeze < -1:
@@ -177,7 +186,23 @@ def _stages(
     if len(out) > 1:
         named = [[entry["name"] for entry in stage.described()["methods"]] for stage in out]
         problems += composition.across_stages(named)
+    if out and out[0].train.head_first:
+        out.insert(0, _head_alone(out[0]))
     return out
+
+
+def _head_alone(first: Stage) -> Stage:
+    """Fine-tuning that begins with a random head distorts the encoder most where it has no labels to
+    hold it: in the other languages. A head that fits already leaves little to distort (Kumar et al.
+    2022, "Fine-tuning can distort pretrained features")."""
+    train = dataclasses.replace(
+        first.train,
+        epochs=first.train.head_first,
+        learning_rate=first.train.head_rate,
+        freeze=FREEZE_ALL,
+    )
+    norms = [method for method in first.methods if isinstance(method, tuple(_NORMS))]
+    return Stage(train, norms or [Vanilla()])
 
 
 def _methods(entries: Any, prefix: str, problems: list[str]) -> list[Method]:

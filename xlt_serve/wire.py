@@ -43,7 +43,7 @@ class Common(Strict):
     )
     bundle: str | None = Field(None, description="which of the loaded bundles; else the first")
     deadline_ms: int | None = Field(
-        None, ge=1, le=3_600_000, description="after this time the answer is of no use: 504"
+        None, ge=1, le=3_600_000, description="after this time the answer is of no use: 408"
     )
 
 

@@ -12,6 +12,7 @@ from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer
 from training.encoders import make
 from xlt_serve import bundle as bundles
 from xlt_serve import load
+from xlt_serve.errors import UsageError
 
 ROOT = Path(__file__).parent.parent.parent
 TOPICS = (
@@ -34,7 +35,7 @@ def test_the_model_card_names_the_hash_of_every_file() -> None:
     named = dict(re.findall(r"^\| (\S+) \| `([0-9a-f]{64})` \|$", text, re.MULTILINE))
     there = {
         str(file.relative_to(ROOT)): bundles.digest(file)
-        for folder in (make.ENCODER, make.BUNDLE)
+        for folder in (make.ENCODER, *make.shipped())
         for file in folder.iterdir()
         if file.name != make.CARD
     }
@@ -43,7 +44,8 @@ def test_the_model_card_names_the_hash_of_every_file() -> None:
 
 def test_sizes() -> None:
     assert size(make.ENCODER) <= 40_000_000
-    assert size(make.BUNDLE) <= 25_000_000
+    for folder in make.shipped():
+        assert size(folder) <= 25_000_000, folder
 
 
 def test_the_encoder_opens_in_transformers() -> None:
@@ -81,6 +83,18 @@ def test_the_default_bundle_loads_without_an_argument() -> None:
     assert classifier.labels == TOPICS
     assert classifier.bundle.manifest.graphs["plain"].precision == "int8"
     assert classifier.bundle.manifest.source_language == "en"
+
+
+def test_the_paired_bundle_mixes_a_text_with_its_translation() -> None:
+    """And the one without the graph says which has it."""
+    texts = ["Команда выиграла чемпионат мира по футболу.", "球队赢得了足球冠军。"]
+    english = ["The team won the football world championship.", "The team won the football cup."]
+    for answer in load("topics-paired").predict(texts, mode="paired", translations=english):
+        assert answer.label == "sports"
+        assert answer.to_dict()["mixed"] is True
+        assert 0 < answer.to_dict()["ratio"] < 0.5
+    with pytest.raises(UsageError, match="topics-paired"):
+        load("topics").predict(texts, mode="paired", translations=english)
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from tests.service.processes import Running, free_port, serving
 from xlt_serve import AsyncClient, Client, load
+from xlt_serve import bundle as bundles
 from xlt_serve.cli import main
 from xlt_serve.client import Policy, ServiceError, requests, split
 from xlt_serve.errors import UsageError
@@ -47,7 +48,7 @@ def test_a_long_list_comes_back_whole_and_in_order(running: Running) -> None:
 
 def test_models_swaps_and_refusals(running: Running) -> None:
     client = Client(running.url, key="a" * 16)
-    assert [model.name for model in client.models().models] == ["topics"]
+    assert [model.name for model in client.models().models] == bundles.shipped()
     assert client.swap("topics").generation == 1
     with pytest.raises(ServiceError, match="abstain_below") as refused:
         client.classify(["a"], abstain_below=2)

@@ -72,6 +72,15 @@ def test_the_smoothed_mode_shows_votes_and_certificate(running: Running, tmp_pat
 
 
 @pytest.mark.slow
+def test_the_paired_mode_goes_to_the_model_that_has_it(running: Running, tmp_path: Path) -> None:
+    given = "mode=paired&text=%D9%81%D8%A7%D8%B2&translation=The team won the final."
+    page = dom(f"{running.url}/#{given.replace(' ', '%20')}", tmp_path)
+    assert "The team won the final." in page
+    assert "topics-paired" in page.rpartition("<footer")[2]
+    assert "λ" in page
+
+
+@pytest.mark.slow
 def test_a_text_is_never_markup(running: Running, tmp_path: Path) -> None:
     text = "<img src=x onerror=\"document.title='owned'\"> a goal"
     page = dom(f"{running.url}/#text={quote(text)}", tmp_path)

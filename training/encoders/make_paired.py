@@ -13,7 +13,7 @@ import shutil
 from pathlib import Path
 
 from training import config, export, trainer
-from training.encoders.make import SENSITIVE
+from training.encoders import make
 from xlt_serve import bundle as bundles
 from xlt_serve.bundle import Bundle
 
@@ -40,6 +40,8 @@ def main(arguments: list[str] | None = None) -> None:
     if size > LARGEST:
         raise SystemExit(f"{made.path}: {size / 1e6:.1f} MB, more than ships")
     print(f"written: {made.path} ({size / 1e6:.1f} MB, version {made.manifest.version})")
+    if made.path.parent == bundles.MODELS:
+        (make.ENCODER / make.CARD).write_text(make.card(), encoding="utf-8")  # has its hashes
 
 
 def trained(options: argparse.Namespace) -> Path:
@@ -63,7 +65,7 @@ def exported(checkpoint: Path, options: argparse.Namespace) -> Bundle:
         precision="int8",
         graphs=["plain", "paired"],
         notes="SIB-200 topics, X-Mixup over recorded translations, on the project's own small encoder",
-        exclude=SENSITIVE,
+        exclude=make.SENSITIVE,
         agreement=options.agreement,
         languages=options.languages,
     )

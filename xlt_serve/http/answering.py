@@ -28,6 +28,10 @@ Chunks: TypeAlias = Callable[[int, int], Awaitable[Steps[list[Prediction]]]]
 """(start, end) → the steps of these items."""
 
 
+class TooLate(Exception):
+    """The answer was not ready in time."""
+
+
 @dataclass(frozen=True, slots=True)
 class Answered:
     """``failed``: why items could not be run, for the log."""
@@ -78,9 +82,7 @@ async def answer(
         async with asyncio.timeout(timeout), asyncio.TaskGroup() as group:
             tasks = [group.create_task(chunk(start, end)) for start, end in chunks]
     except TimeoutError:
-        raise Refusal(
-            504, "deadline", f"{timeout:g} s", "the answer was not ready in time", "send less"
-        ) from None
+        raise TooLate from None
     except BaseExceptionGroup as several:
         raise several.exceptions[0] from several.exceptions[0].__cause__
     finally:

@@ -20,6 +20,7 @@ from xlt_serve import zero_shot as zero_shots
 from xlt_serve.http import answering, failures, openapi, settings, shared, tracing
 from xlt_serve.http.answering import Answered
 from xlt_serve.http.body import Gone, read_json
+from xlt_serve.http.failures import Refusal
 from xlt_serve.http.guard import Gate
 from xlt_serve.http.keys import Keys
 from xlt_serve.http.log import Log
@@ -218,9 +219,12 @@ async def answered(
     if service.environment.log_texts:
         known["texts"] = items
     timeout = timeout_of(service, asked)
-    done = await while_there(
-        request, answering.answer(service.scheduler, loaded, items, steps, timeout, times)
-    )
+    try:
+        done = await while_there(
+            request, answering.answer(service.scheduler, loaded, items, steps, timeout, times)
+        )
+    except answering.TooLate:
+        raise _too_late(timeout, service.environment.timeout) from None
     known |= {
         "tokens": done.ticket.tokens,
         "queue_ms": round(1000 * (done.ticket.waited or 0.0), 3),
@@ -238,6 +242,14 @@ async def answered(
 def timeout_of(service: Service, asked: wire.Common) -> float:
     longest = service.environment.timeout
     return longest if asked.deadline_ms is None else min(longest, asked.deadline_ms / 1000)
+
+
+def _too_late(timeout: float, longest: float) -> Refusal:
+    """A deadline that the client set itself and missed is no failure of the service's."""
+    rule = "the answer was not ready in time"
+    if timeout < longest:
+        return Refusal(408, "deadline", f"{timeout:g} s", rule, "send less, or give it more time")
+    return Refusal(504, "deadline", f"{timeout:g} s", rule, "send less")
 
 
 async def models(request: Request) -> Response:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
 from xlt_serve import wire
+from xlt_serve.http.examples import PREDICTIONS, REQUESTS, answer
 
 _PREFIX = "#/components/schemas/"
 ERRORS = {
@@ -15,7 +17,7 @@ ERRORS = {
     401: "a key is needed",
     403: "not allowed here",
     404: "no such bundle",
-    408: "the body did not come in time",
+    408: "the body did not come in time, or the answer was not ready by the request's deadline_ms",
     409: "another swap is under way",
     413: "too many bytes or items",
     415: "not a JSON body",
@@ -23,7 +25,7 @@ ERRORS = {
     429: "too much is waiting; Retry-After says when to come back",
     500: "the service failed",
     503: "shutting down, or not ready yet",
-    504: "not ready within the deadline",
+    504: "not ready within the time that the service allows a request",
 }
 
 
@@ -47,19 +49,7 @@ def document() -> dict[str, Any]:
                     "Classify texts, or pairs of texts",
                     "ClassifyRequest",
                     "Answer",
-                    {
-                        "texts": {
-                            "texts": ["Die Mannschaft gewann das Finale.", "雨が降っている。"]
-                        },
-                        "smoothed": {
-                            "texts": "El partido terminó en empate.",
-                            "mode": "smoothed",
-                            "samples": 200,
-                            "alpha": 0.001,
-                            "seed": 7,
-                        },
-                        "pairs": {"pairs": [["A man sleeps.", "Somebody is asleep."]]},
-                    },
+                    REQUESTS,
                     (400, 401, 404, 408, 413, 415, 422, 429, 500, 503, 504),
                 )
             },
@@ -139,13 +129,16 @@ def _post(
                 }
             },
         },
-        "responses": _responses(gives, errors),
+        "responses": _responses(gives, errors, [name for name in examples if name in PREDICTIONS]),
     }
 
 
-def _responses(gives: str, errors: tuple[int, ...]) -> dict[str, Any]:
-    content = {"application/json": {"schema": {"$ref": _PREFIX + gives}}}
-    return {"200": {"description": "the answer", "content": content}} | _errors(errors)
+def _responses(gives: str, errors: tuple[int, ...], shown: Sequence[str] = ()) -> dict[str, Any]:
+    body: dict[str, Any] = {"schema": {"$ref": _PREFIX + gives}}
+    if shown:
+        body["examples"] = {name: {"value": answer(name)} for name in shown}
+    given = {"description": "the answer", "content": {"application/json": body}}
+    return {"200": given} | _errors(errors)
 
 
 def _errors(errors: tuple[int, ...]) -> dict[str, Any]:
