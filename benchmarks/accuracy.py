@@ -28,7 +28,7 @@ from training import config, evaluate, fisher, trainer
 from training import model as models
 from training.data import languages, load_split
 from training.data.files import read_rows
-from training.encoders.corpus import evaluation_fingerprints, fingerprint
+from training.encoders.corpus import free_of_evaluation
 from training.methods.xmixup import XMixup
 from training.types import Example
 from xlt_serve.calibrate import softmax
@@ -142,16 +142,10 @@ def make_fisher(options: argparse.Namespace) -> None:
     if file.is_file():
         print(f"{file}: is of another encoder or text; made again", flush=True)
     noted.unlink(missing_ok=True)
-    texts = free_of_evaluation(options.data, "fr")
+    lines = (options.data / "text" / "fr.txt").read_text(encoding="utf-8").split("\n")
+    texts = free_of_evaluation(lines, options.data)
     fisher.save(folder, "fr", fisher.compute(options.encoder, texts))
     noted.write_text(json.dumps(stamp))
-
-
-def free_of_evaluation(data: Path, language: str) -> list[str]:
-    """The lines of a language's text that no evaluation set has."""
-    lines = (data / "text" / f"{language}.txt").read_text(encoding="utf-8").split("\n")
-    held = evaluation_fingerprints(data) | {""}
-    return [line for line in lines if fingerprint(line) not in held]
 
 
 def kept(file: Path, stamp: dict[str, Any]) -> dict[str, Any] | None:

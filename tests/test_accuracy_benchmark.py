@@ -135,16 +135,6 @@ def test_weights_that_change_meanwhile_are_noticed() -> None:
         accuracy.one_encoder("small", {"vanilla": [run("a")], "ear": [run("b")]})
 
 
-def test_fishers_are_not_of_evaluation_sentences(toy_data: Path, tmp_path: Path) -> None:
-    data = Path(shutil.copytree(toy_data, tmp_path / "data"))
-    held = load_split("sib200", data, "dev", "de")[0].text
-    file = data / "text" / "fr.txt"
-    file.write_text(f"{file.read_text()}\n\n« {held.title()} ! »\nune phrase libre")
-    free = accuracy.free_of_evaluation(data, "fr")
-    assert len(free) == 31
-    assert free[-1] == "une phrase libre"
-
-
 @pytest.mark.parametrize(
     ("name", "forward", "backward", "growth"),
     [("vanilla", 1, 1, 1), ("adversarial", 2, 2, 1), ("translate_train", 1, 1, 460 / 240)],

@@ -106,7 +106,7 @@ def _engine(options: argparse.Namespace) -> None:
 
 
 def _fisher(options: argparse.Namespace) -> None:
-    fisher = _training("fisher")["fisher"]
+    fisher, corpus = _training("fisher", "encoders.corpus").values()
     texts: list[str] = []
     for language in options.languages:
         file = options.text / f"{language}.txt"
@@ -115,6 +115,10 @@ def _fisher(options: argparse.Namespace) -> None:
                 file, "is not there", "give a folder with LANGUAGE.txt, a sentence a line"
             )
         texts += [line for line in file.read_text(encoding="utf-8").split("\n") if line.strip()]
+    if options.leave_out:
+        if not options.leave_out.is_dir():
+            raise DataError(options.leave_out, "is no folder", "give the data folder of the tasks")
+        texts = corpus.free_of_evaluation(texts, options.leave_out)
     values = fisher.compute(options.encoder, texts, options.sentences, seed=options.seed)
     print(f"fisher: {fisher.save(options.out, '+'.join(options.languages), values)}")
 
@@ -322,7 +326,8 @@ def _parser() -> argparse.ArgumentParser:
         "fisher",
         _fisher,
         "estimate an encoder's Fisher information on text, for the method ewc",
-        "example:\n  xlt fisher small --languages fr --text ../shared/data/text --out fisher\n\n"
+        "example:\n  xlt fisher small --languages fr --text ../shared/data/text --leave-out ../shared/data "
+        "--out fisher\n\n"
         "Several languages are mixed into one estimate, named fr+en.",
     )
     sub.add_argument(
@@ -333,6 +338,12 @@ def _parser() -> argparse.ArgumentParser:
         "--text", type=Path, required=True, metavar="DIR", help="folder of LANGUAGE.txt"
     )
     sub.add_argument("--out", type=Path, required=True, metavar="DIR")
+    sub.add_argument(
+        "--leave-out",
+        type=Path,
+        metavar="DATA",
+        help="data folder whose evaluation sentences are left out of the text",
+    )
     sub.add_argument("--sentences", type=int, default=2000)
     sub.add_argument("--seed", type=int, default=0)
 

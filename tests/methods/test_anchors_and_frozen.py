@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -8,6 +10,7 @@ from torch.nn import functional as F
 from transformers import AutoModelForMaskedLM, AutoTokenizer, BertConfig, BertModel
 
 from training import fisher
+from training.data import load_split
 from training.method import Context, compose, cross_entropy
 from training.methods.adapters import Adapters
 from training.methods.bitfit import BitFit
@@ -17,6 +20,7 @@ from training.methods.noisy_tune import NoisyTune
 from training.methods.soft_prompt import SoftPrompt
 from training.network import Classifier, longest
 from training.types import Batch
+from xlt_serve.cli import main
 from xlt_serve.errors import DataError, UsageError
 
 
@@ -231,3 +235,32 @@ def test_prompts_take_their_room_from_the_text(model: Classifier) -> None:
     model.encoding.max_length = longest(model.hf)
     SoftPrompt(length=20).attach(model)
     assert model.encoding.max_length == longest(model.hf) - 20
+
+
+def test_fishers_need_not_be_of_evaluation_sentences(
+    encoders: dict[str, Path],
+    toy_data: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    data = Path(shutil.copytree(toy_data, tmp_path / "data"))
+    held = load_split("sib200", data, "dev", "de")[0].text
+    file = data / "text" / "fr.txt"
+    file.write_text(f"{file.read_text()}\n\n« {held.title()} ! »\nune phrase libre")
+    seen: list[list[str]] = []
+    compute = fisher.compute
+
+    def watched(encoder: str, texts: list[str], *rest: Any, **more: Any) -> dict[str, torch.Tensor]:
+        seen.append(texts)
+        return compute(encoder, texts, *rest, **more)
+
+    monkeypatch.setattr(fisher, "compute", watched)
+    call = ["fisher", str(encoders["bert"]), "--languages", "fr", "--text", str(data / "text")]
+    call += ["--sentences", "2"]
+    for more in ([], ["--leave-out", str(data)]):
+        assert main([*call, "--out", str(tmp_path / "out"), *more]) == 0
+    assert [len(texts) for texts in seen] == [32, 31]
+    assert seen[1][-1] == "une phrase libre"
+    assert main([*call, "--out", str(tmp_path / "out"), "--leave-out", str(file)]) == 1
+    assert f"{file}: is no folder" in capsys.readouterr().err

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -116,6 +116,12 @@ def evaluation_fingerprints(data: Path) -> set[str]:
                 held.update(fingerprint(qa["question"]) for qa in paragraph["qas"])
     held.discard("")
     return held
+
+
+def free_of_evaluation(lines: Iterable[str], data: Path) -> list[str]:
+    """The lines that no evaluation set under ``data`` has, without those that are empty."""
+    held = evaluation_fingerprints(data) | {""}
+    return [line for line in lines if fingerprint(line) not in held]
 
 
 def noncommercial_fingerprints(data: Path) -> set[str]:
