@@ -60,8 +60,9 @@ def main() -> None:
         "--override",
         nargs="*",
         default=[],
-        help="config keys, for all methods; what a [stage.train] sets, as isozcl's does epochs, is "
-        "not reached by train.epochs: use train.max_steps",
+        metavar="[METHOD:]KEY=VALUE",
+        help="config keys, for all methods or for one; what a [stage.train] sets, as isozcl's does "
+        "epochs, is not reached by train.epochs: use isozcl:train.max_steps",
     )
     parser.add_argument("--out", type=Path, default=None)
     options = parser.parse_args()
@@ -71,6 +72,9 @@ def main() -> None:
     names = options.methods.split(",") if options.methods else known
     if unknown := sorted(set(names) - set(known)):
         parser.error(f"--methods {','.join(unknown)}: not among {', '.join(known)}")
+    named = {one.partition("=")[0].rpartition(":")[0] for one in options.override} - {""}
+    if unknown := sorted(named - set(known)):
+        parser.error(f"--override {','.join(unknown)}: not among {', '.join(known)}")
     if "ewc" in names:
         make_fisher(options)
     runs: dict[str, list[dict[str, Any]]] = {}
@@ -126,6 +130,13 @@ def evaluation_items(task: str, data: Path) -> Items:
         split = "test" if language in tested else "dev"
         out[language] = (split, load_split(task, data, split, language))
     return out
+
+
+def overrides_of(name: str, given: Sequence[str]) -> list[str]:
+    """Of ``[METHOD:]KEY=VALUE`` those for all methods, then those for this one."""
+    split = [(one.partition("=")[0].rpartition(":"), one) for one in given]
+    everyone = [one for (method, _, _), one in split if not method]
+    return everyone + [one[len(name) + 1 :] for (method, _, _), one in split if method == name]
 
 
 def make_fisher(options: argparse.Namespace) -> None:
@@ -192,7 +203,8 @@ def one_run(options: argparse.Namespace, name: str, seed: int, items: Items) -> 
     if name == UPPER:
         others = [lg for lg in languages(options.task, options.data, "train") if lg != "en"]
         overrides += [f"task.supervised={json.dumps(others)}", "train.epochs=2"]
-    made = config.load(file, overrides + options.override)
+    given = overrides_of(name, options.override)
+    made = config.load(file, overrides + given)
     for stage in made.stages:
         for method in stage.methods:
             if hasattr(method, "fisher"):
@@ -215,7 +227,7 @@ def one_run(options: argparse.Namespace, name: str, seed: int, items: Items) -> 
         out[language] = [bool(a == b) for a, b in zip(scores.argmax(axis=1), truth, strict=True)]
     found = {
         "stamp": stamp,
-        "overrides": options.override,
+        "overrides": given,
         "stages": stages_of(metrics["log"]),
         "correct": out,
     }

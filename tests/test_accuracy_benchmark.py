@@ -135,6 +135,12 @@ def test_weights_that_change_meanwhile_are_noticed() -> None:
         accuracy.one_encoder("small", {"vanilla": [run("a")], "ear": [run("b")]})
 
 
+def test_an_override_may_be_for_one_method() -> None:
+    given = ["train.epochs=3", "ear:train.max_steps=9", "encoder=a:b", "isozcl:train.epochs=1"]
+    assert accuracy.overrides_of("vanilla", given) == ["train.epochs=3", "encoder=a:b"]
+    assert accuracy.overrides_of("ear", given)[2:] == ["train.max_steps=9"]
+
+
 @pytest.mark.parametrize(
     ("name", "forward", "backward", "growth"),
     [("vanilla", 1, 1, 1), ("adversarial", 2, 2, 1), ("translate_train", 1, 1, 460 / 240)],
