@@ -307,7 +307,7 @@ def compare(runs: dict[str, list[dict[str, list[bool]]]], items: Items) -> dict[
     return {"methods": methods, "groups": groups, "splits": splits}
 
 
-def trimmed(runs: dict[str, list[dict[str, Any]]]) -> list[str]:
+def overridden(runs: dict[str, list[dict[str, Any]]]) -> list[str]:
     """Which runs were trained with which overrides, where there are any."""
     by_text: dict[str, list[str]] = {}
     for name, seeds in runs.items():
@@ -316,16 +316,16 @@ def trimmed(runs: dict[str, list[dict[str, Any]]]) -> list[str]:
     if set(by_text) == {""}:
         return []
     if len(by_text) == 1:
-        return [f"Trimmed for two cores: {next(iter(by_text))}.", ""]
+        return [f"Overrides of the configs: {next(iter(by_text))}.", ""]
     rows = [f"- {text or 'as configured'}: {', '.join(who)}" for text, who in by_text.items()]
-    return ["Trimmed for two cores, METHOD-SEED:", "", *rows, ""]
+    return ["Overrides of the configs, METHOD-SEED:", "", *rows, ""]
 
 
 def markdown(results: dict[str, Any]) -> str:
     columns = [*results["groups"], *results["splits"]]
     lines = [f"# {results['task']}: methods on `{results['encoder']}`", ""]
     lines += [f"Weights `{results['encoder_weights']}`.", ""]
-    lines += trimmed(results["runs"])
+    lines += overridden(results["runs"])
     lines += [
         "Accuracy × 100, mean ± deviation over seeds; `*`: differs from vanilla (paired bootstrap",
         "over sentences, p < .05; per language after Holm). Languages on test where it is open,",

@@ -46,9 +46,9 @@ def test_from_the_call_to_the_table(
     assert results["runs"]["ewc"][0]["overrides"] == ["train.max_steps=2"]
     table = out.with_suffix(".md").read_text()
     assert "| supervised upper bound |" in table
-    # The head first, then its two stages; 240 examples, 16 in a batch.
-    assert "| isozcl | 0.133 + 0.133 + 0.133 (2 + 2 + 2) |" in table
-    assert "Trimmed for two cores: train.max_steps=2." in table
+    # The head first, as long as configured, then its two stages; 240 examples, 16 in a batch.
+    assert "| isozcl | 2 + 0.133 + 0.133 (30 + 2 + 2) |" in table
+    assert "Overrides of the configs: train.max_steps=2." in table
     assert "±" not in table.split("|---")[1]  # of one seed
     assert out.with_suffix(".png").stat().st_size > 1000
 

@@ -12,6 +12,7 @@ from training.data import load_split
 from training.method import Context, compose
 from training.methods import METHODS
 from training.methods.ewc import EWC
+from training.trainer import freeze_bottom
 from training.types import Example
 from xlt_serve.errors import ConfigError, DataError
 
@@ -156,6 +157,8 @@ def test_every_config_that_ships_has_a_loss(
             if type(method) not in known:
                 method.attach(model)
         batch = model.batch(examples[-4:])
+        model.requires_grad_(True)
+        freeze_bottom(model, stage.train.freeze)
         for method in stage.methods:
             method.prepare(model, [batch], context)
         model.train()

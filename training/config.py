@@ -198,6 +198,7 @@ def _head_alone(first: Stage) -> Stage:
     train = dataclasses.replace(
         first.train,
         epochs=first.train.head_first,
+        max_steps=-1,
         learning_rate=first.train.head_rate,
         freeze=FREEZE_ALL,
     )

@@ -108,9 +108,9 @@ class Journal:
                     out.finished = entry["end"]
             os.truncate(self._log, good)
         for file in self.folder.glob("unit-*.data"):
-            size = held.get(int(file.stem.split("-")[1]), 0)
-            if size:
-                os.truncate(file, size)
+            unit = int(file.stem.split("-")[1])
+            if unit in held:  # of an empty input it may be empty
+                os.truncate(file, held[unit])
             else:
                 file.unlink()
         return out

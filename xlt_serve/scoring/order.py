@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field, is_dataclass
 from pathlib import Path
 from typing import Any
 
+from xlt_serve import translation
 from xlt_serve.bundle import Bundle, digest
 from xlt_serve.errors import UsageError
 from xlt_serve.pipeline import default_budget
@@ -136,10 +137,16 @@ def essence(order: Order, bundle: Bundle, units: Sequence[Unit]) -> dict[str, An
         "bundle": f"{bundle.manifest.name} {bundle.manifest.version}",
         "output": [[unit.name, unit.format, unit.codec] for unit in units],
         **{key: getattr(order, key) for key in kept},
-        "translators": order.translators and digest(Path(order.translators)),
+        "in-format": sorted({source.format for unit in units for source in unit.sources}),
+        "translators": order.translators and _translators(Path(order.translators)),
         "synonyms": {language: digest(Path(file)) for language, file in order.tables.items()},
         **settings,
     }
+
+
+def _translators(file: Path) -> list[str]:
+    """Of the config, and of the tables and models that it names."""
+    return [digest(part) for part in (file, *translation.materials(file)) if part.is_file()]
 
 
 def difference(before: dict[str, Any], now: dict[str, Any]) -> list[str]:

@@ -10,7 +10,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,8 @@ from xlt_serve.scoring.writers import Writer
 from xlt_serve.session import Options, available_cores
 
 RUN = "run.json"
+PIPED = "pipe.json"
+"""What the columns of a pipe are: its first rows say it, and a run that goes on begins later."""
 RECEIPT = ".score.json"
 """Beside the output: what it was made from and what is in it."""
 
@@ -227,6 +229,7 @@ def _locally(
     writers: dict[int, Writer] = {}
     finished = state.finished
     place = Place(state.place.unit + 1) if finished else state.place
+    known = _piped(journal) if state.place != Place() or finished else None
     stream = _Answered(order, bundle, units, place, opening)
     progress.start()
     with contextlib.closing(stream):
@@ -234,7 +237,10 @@ def _locally(
             here = place if number == place.unit else Place(number)
             for piece in stream.of(number):
                 if number not in writers:
-                    writers[number] = _writer_for(order, bundle, units[number], piece.window)
+                    kept = known or _columns_of(units[number], piece.window)
+                    if kept and not known:
+                        write_whole(journal.folder / PIPED, json.dumps(asdict(kept)).encode())
+                    writers[number] = _writer(order, bundle, units[number], kept)
                 refuse_bad(order, piece)
                 writer = writers[number]
                 keys = units[number].sources[piece.source].keys if units[number].keyed else {}
@@ -246,13 +252,24 @@ def _locally(
                 journal.append(number, data, here, new)
                 progress.update(new, _share(units, number, piece))
             if number not in writers:
-                writers[number] = _writer_for(order, bundle, units[number], None)
+                kept = known or _columns_of(units[number], None)
+                writers[number] = _writer(order, bundle, units[number], kept)
                 empty = here.position == BEGIN and here.source == 0
                 journal.append(number, writers[number].header() if empty else b"", here, Counts())
             journal.commit(here, end=True)
     return [
-        writers.get(n) or _writer_for(order, bundle, unit, None) for n, unit in enumerate(units)
+        writers.get(n) or _writer(order, bundle, unit, known or _columns_of(unit, None))
+        for n, unit in enumerate(units)
     ]
+
+
+def _piped(journal: Journal) -> Kept | None:
+    """The columns that an earlier run found in the first rows of a pipe."""
+    file = journal.folder / PIPED
+    if not file.is_file():
+        return None
+    found = json.loads(file.read_text(encoding="utf-8"))
+    return Kept(tuple(found["names"]), found["kinds"])
 
 
 class _Answered:
@@ -281,15 +298,15 @@ class _Answered:
         self._pieces.close()  # type: ignore[attr-defined]
 
 
-def _writer_for(order: Order, bundle: Bundle, unit: Unit, first: Window | None) -> Writer:
-    """Of a pipe the first rows say what its columns are; files are asked themselves."""
+def _columns_of(unit: Unit, first: Window | None) -> Kept | None:
+    """Of a pipe the first rows say what its columns are; None: files are asked themselves."""
     source = unit.sources[0]
     if not source.is_pipe or (source.format == "jsonl" and unit.format == "jsonl"):
-        return _writer(order, bundle, unit)
+        return None
     rows = first.rows if first else []
     if source.format == "jsonl":
-        return _writer(order, bundle, unit, of_rows(rows))
-    return _writer(order, bundle, unit, Kept(tuple(rows[0]) if rows else (), {}))
+        return of_rows(rows)
+    return Kept(tuple(rows[0]) if rows else (), {})
 
 
 def _share(units: tuple[Unit, ...], unit: int, piece: Piece) -> float:
@@ -309,7 +326,7 @@ def _to_pipe(order: Order, bundle: Bundle, found: Layout, quiet: bool, opening: 
     with contextlib.closing(stream):
         for piece in stream.of(0):
             if writer is None:
-                writer = _writer_for(order, bundle, unit, piece.window)
+                writer = _writer(order, bundle, unit, _columns_of(unit, piece.window))
                 out.write(writer.header())
             refuse_bad(order, piece)
             keys = unit.sources[piece.source].keys if unit.keyed else {}
@@ -317,7 +334,7 @@ def _to_pipe(order: Order, bundle: Bundle, found: Layout, quiet: bool, opening: 
             out.flush()
             progress.update(count(piece.predictions), piece.window.progress)
     if writer is None:
-        out.write(_writer_for(order, bundle, unit, None).header())
+        out.write(_writer(order, bundle, unit, _columns_of(unit, None)).header())
         out.flush()
     return Summary(progress.done, progress.finish())
 

@@ -1,6 +1,6 @@
 """Translation by any engine: ``load(file)`` gives the translators that a TOML file describes."""
 
-from xlt_serve.translation.config import load
+from xlt_serve.translation.config import load, materials
 from xlt_serve.translation.protocol import Outcome, Translation, Translator, Untranslated
 from xlt_serve.translation.translators import Translators, ahead
 
@@ -12,4 +12,5 @@ __all__ = [
     "Untranslated",
     "ahead",
     "load",
+    "materials",
 ]

@@ -82,7 +82,7 @@ def load(file: Path, *observers: Observe) -> Translators:
     engines: dict[str, Engine] = {}
     kept = file.parent / raw["record"] if "record" in raw else None
     if kept is not None and kept.is_file():
-        engines["recorded"] = Engine(recorded.Recorded().add(recorded.read(kept)))
+        engines["recorded"] = Engine(recorded.Recorded().add(recorded.read(kept, torn=True)))
     failed = []
     for name, values in raw["engine"].items():
         try:
@@ -105,6 +105,17 @@ def load(file: Path, *observers: Observe) -> Translators:
         observers,
     )
     return Translators(router, raw.get("deadline", DEADLINE))
+
+
+def materials(file: Path) -> list[Path]:
+    """The files beside the config that translations depend on: tables and models. What is recorded on
+    the way is not among them."""
+    raw = tomllib.loads(file.read_text(encoding="utf-8"))
+    out = []
+    for values in raw.get("engine", {}).values():
+        for place in (file.parent / values[key] for key in ("file", "folder") if key in values):
+            out += sorted(p for p in place.rglob("*") if p.is_file()) if place.is_dir() else [place]
+    return out
 
 
 def problems(raw: Mapping[str, Any]) -> list[str]:

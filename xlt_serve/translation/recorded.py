@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +11,8 @@ from typing import IO, Any
 
 from xlt_serve.errors import DataError
 from xlt_serve.translation.protocol import Translation
+
+logger = logging.getLogger(__name__)
 
 COLUMNS = ("source", "target", "text", "translation")
 
@@ -54,9 +57,10 @@ class Recorded:
         return len(self._table)
 
 
-def read(file: Path) -> list[Row]:
+def read(file: Path, torn: bool = False) -> list[Row]:
     """JSON lines, or tab-separated with a header; columns source, target, text, translation, and if
-    there are any engine and quality."""
+    there are any engine and quality. ``torn``: lines that a killed process left behind half written
+    are passed over."""
     try:
         lines = file.read_text(encoding="utf-8").split("\n")
     except FileNotFoundError:
@@ -69,7 +73,13 @@ def read(file: Path) -> list[Row]:
         if not line.strip():
             continue
         if line.lstrip().startswith("{"):
-            out.append(_row(_json(line, file, number), file, number))
+            try:
+                out.append(_row(_json(line, file, number), file, number))
+            except DataError:
+                if not torn:
+                    raise
+        elif torn:
+            continue
         elif header is None:
             header = line.rstrip("\r").split("\t")
         else:
@@ -79,21 +89,29 @@ def read(file: Path) -> list[Row]:
 
 
 class Recorder:
-    """Appends what was translated to a file that ``read`` takes, a line at a time."""
+    """Appends what was translated to a file that ``read`` takes, a line at a time and each in one
+    write, since several processes may share the file. It is a help, no duty: where it can't write it
+    says so once, and translating goes on."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
-        self._handle: IO[str] | None = None
+        self._handle: IO[bytes] | None = None
+        self._given_up = False
 
     def write(self, row: Row) -> None:
-        if self._handle is None:
-            self.file.parent.mkdir(parents=True, exist_ok=True)
-            torn = _ends_within_a_line(self.file)
-            self._handle = self.file.open("a", encoding="utf-8")
-            self._handle.write("\n" if torn else "")
+        if self._given_up:
+            return
         values = {name: getattr(row, name) for name in (*COLUMNS, "engine", "quality")}
-        self._handle.write(json.dumps(values, ensure_ascii=False) + "\n")
-        self._handle.flush()
+        line = json.dumps(values, ensure_ascii=False).encode() + b"\n"
+        try:
+            if self._handle is None:
+                self.file.parent.mkdir(parents=True, exist_ok=True)
+                line = b"\n" * _ends_within_a_line(self.file) + line
+                self._handle = self.file.open("ab", buffering=0)
+            self._handle.write(line)
+        except OSError as error:
+            self._given_up = True
+            logger.warning("%s: can't be written (%s); nothing more is recorded", self.file, error)
 
     def close(self) -> None:
         if self._handle is not None:
