@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +118,10 @@ def test_twenty_random_kills(bundle: Path, tmp_path: Path) -> None:
 
 class Stop(Exception):
     pass
+
+
+def stop(*_: object) -> None:
+    raise Stop
 
 
 def interrupted(order: Order, after: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -300,6 +305,82 @@ def test_a_pipe_is_read_again_and_compared(
     assert score(order, open_predictor=opening()).counts.rows == 60
     sys.stdin.close()
     assert (tmp_path / "o.csv").read_bytes() == (tmp_path / "whole.csv").read_bytes()
+
+
+@pytest.mark.parametrize("out", ["o.csv", "o.parquet", "o.jsonl"])
+@pytest.mark.parametrize("where", [0, 3, "at the end"])
+def test_a_pipe_has_the_columns_of_its_first_rows_to_the_end(
+    bundle: Path, tmp_path: Path, out: str, where: int | str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Later rows may have others, or their own in another order."""
+    lines = [{"id": n, "text": f"the goal {n}", "extra": "x"} for n in range(20)]
+    lines += [{"text": f"the goal {n}", "id": n} for n in range(20, 60)]
+    content = "".join(json.dumps(line) + "\n" for line in lines)
+
+    def feed() -> None:
+        (tmp_path / "pipe").write_text(content)
+        monkeypatch.setattr(sys, "stdin", (tmp_path / "pipe").open())
+
+    def order(name: str) -> Order:
+        return Order("-", str(tmp_path / name), str(bundle), in_format="jsonl", window=10)
+
+    feed()
+    score(order(f"whole-{out}"), open_predictor=opening())
+    sys.stdin.close()
+    feed()
+    if isinstance(where, int):
+        interrupted(order(out), where, monkeypatch)
+    else:
+        with monkeypatch.context() as patched:
+            patched.setattr("xlt_serve.scoring.run._finish", stop)
+            with pytest.raises(Stop):
+                score(order(out), open_predictor=opening())
+    sys.stdin.close()
+    feed()
+    assert score(order(out), open_predictor=opening()).counts.rows == 60
+    sys.stdin.close()
+    assert (tmp_path / out).read_bytes() == (tmp_path / f"whole-{out}").read_bytes()
+
+
+@pytest.mark.parametrize("format", ["jsonl", "parquet"])
+def test_an_empty_file_of_a_folder_is_no_obstacle(
+    bundle: Path, tmp_path: Path, format: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "in").mkdir()
+    write(tmp_path / "in" / "0.jsonl", rows(20))
+    (tmp_path / "in" / "1.jsonl").touch()
+    write(tmp_path / "in" / "2.jsonl", rows(20))
+    orders = [
+        Order(
+            str(tmp_path / "in"), f"{tmp_path}/{name}/", str(bundle), window=10, out_format=format
+        )
+        for name in ("whole", "out")
+    ]
+    score(orders[0], open_predictor=opening())
+    interrupted(orders[1], 4, monkeypatch)
+    score(orders[1], open_predictor=opening())
+    whole, out = (
+        {file.name: file.read_bytes() for file in (tmp_path / name).iterdir()}
+        for name in ("whole", "out")
+    )
+    assert sorted(out) == [f"{n}.{format}" for n in range(3)]
+    assert out == whole
+
+
+def test_what_the_translations_depend_on_may_not_change(
+    bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, table = tmp_path / "engines.toml", tmp_path / "table.tsv"
+    config.write_text('[engine.table]\nkind = "recorded"\nfile = "table.tsv"\n')
+    table.write_text("source\ttarget\ttext\ttranslation\nde\ten\tTor\tgoal\n")
+    source = str(write(tmp_path / "i.csv", rows(60)))
+    order = Order(source, str(tmp_path / "o.csv"), str(bundle), window=10, translators=str(config))
+    interrupted(order, 3, monkeypatch)
+    with pytest.raises(UsageError, match=r"begun with something else: in-format"):
+        score(replace(order, in_format="txt"), open_predictor=opening())
+    table.write_text(table.read_text().replace("goal", "gate"))
+    with pytest.raises(UsageError, match=r"begun with something else: translators"):
+        score(order, open_predictor=opening())
 
 
 @pytest.mark.parametrize("folder", [False, True])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 import time
 from collections.abc import Iterator
@@ -14,6 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.translation.engines import Faulty, Shouting
+from xlt_serve.errors import DataError
+from xlt_serve.translation import load
 from xlt_serve.translation.breaker import Breaker
 from xlt_serve.translation.cache import Cache
 from xlt_serve.translation.protocol import PairRefused, Translation, Translator, Untranslated
@@ -205,6 +208,36 @@ def test_what_is_recorded_is_known_after_a_restart(tmp_path: Path) -> None:
     assert engine.calls == [["neu"]]
     assert read(file)[-1] == Row("de", "en", "neu", "NEU", "shouting", 0.5)
     assert len(read(file)) == 3
+
+
+def test_a_torn_record_is_no_obstacle(tmp_path: Path) -> None:
+    """Of a process that was killed: half a line, to which the next one added its own."""
+    file = tmp_path / "kept.jsonl"
+    whole = json.dumps({"source": "de", "target": "en", "text": "ja", "translation": "yes"})
+    file.write_text(f'{whole}\n{whole[:30]}\nen", "text": "halb"}}\n{whole[:12]}')
+    one = router(Shouting(), recorder=Recorder(file))
+    ask(one, ["neu"])
+    one.close()
+    with pytest.raises(DataError, match="line 2"):
+        read(file)
+    assert [row.text for row in read(file, torn=True)] == ["ja", "neu"]
+    config = tmp_path / "engines.toml"
+    config.write_text('record = "kept.jsonl"\n[engine.libre]\nkind = "http"\nurl = "http://x"\n')
+    with load(config) as translators:
+        assert "recorded" in translators.router.engines
+
+
+def test_a_record_that_cannot_be_written_hinders_nobody(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "file").touch()
+    full = Path("/dev/full")
+    for place in [tmp_path / "file" / "kept.jsonl", *([full] if full.exists() else [])]:
+        caplog.clear()
+        one = router(Shouting(), recorder=Recorder(place))
+        assert ask(one, ["hallo", "welt"])[1] == Translation("WELT", "shouting", 0.5)
+        one.close()
+        assert [r.getMessage().split(": can't")[0] for r in caplog.records] == [str(place)]
 
 
 @pytest.fixture
