@@ -17,7 +17,7 @@ import contextlib
 import math
 import threading
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias, TypeVar
@@ -107,15 +107,22 @@ class Ticket:
     arrived: float
     guess: int  # tokens that it is held to cost until it is tokenised
     rows: int = 1  # how many it will have, more or less
-    generators: int = 1  # those of its chunks that have not asked yet
+    share: int = 0  # of the guess, for each of its chunks
+    away: int = 0  # of the guess, for chunks that others have work with
+    begun: float | None = None  # when the first of its chunks was to be tokenised
     asked: float = 0.0  # seconds of work that it has asked for
     left: float = 0.0  # those of them that have not run
-    waited: float | None = None  # seconds until its first row ran
+    waited: float | None = None  # seconds from then until its first row ran
     ran: float = 0.0  # seconds of the runs that it had a part in
     tokens: int = 0
     parts: int = 0  # asks of it that are under way
     gone: bool = False
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    @property
+    def until_run(self) -> float:
+        """Seconds from its arrival until its first row ran, translating included."""
+        return (self.begun or self.arrived) - self.arrived + (self.waited or 0.0)
 
 
 @dataclass(eq=False, slots=True)
@@ -205,22 +212,29 @@ class Scheduler:
             raise Busy(ahead, ahead - self.limits.wait / 2)
 
     def admit(
-        self, size: int, timeout: float | None = None, generators: int = 1, rows: int = 1
+        self,
+        size: int,
+        timeout: float | None = None,
+        generators: int = 1,
+        rows: int = 1,
+        elsewhere: bool = False,
     ) -> Ticket:
         """A ticket for a request of ``size`` bytes of text in so many generators and rows, or ``Busy``.
 
         What counts is the work in front of it, not its own: a request of any size gets in when nothing
-        waits, and a short one beside a long one, whose later rows run after it.
+        waits, and a short one beside a long one, whose later rows run after it. What is ``elsewhere``
+        stands in the way of those alone that are to go there too.
         """
         guess = size // BYTES_PER_TOKEN + 1
         with self._changed:
             if not self._open:
                 raise Closed("", "the service is shutting down", "send the request again")
-            ahead, queued = self._ahead(guess * self._cost()), self._queued_tokens()
+            ahead = self._ahead(guess * self._cost(), elsewhere)
+            queued = self._queued_tokens()
             longest = self.limits.wait if timeout is None else min(self.limits.wait, timeout)
             if ahead > longest or (queued and queued + guess // generators > self.limits.tokens):
                 raise Busy(ahead, ahead - longest / 2)
-            ticket = Ticket(self.clock(), guess, max(1, rows), generators)
+            ticket = Ticket(self.clock(), guess, max(1, rows), guess // generators)
             self._guessed += guess
             self._inside.add(ticket)
         return ticket
@@ -238,12 +252,25 @@ class Scheduler:
                     lane.waiting.drop(lambda entry: entry[0].dead)
             self._changed.notify_all()
 
+    @contextlib.contextmanager
+    def elsewhere(self, ticket: Ticket) -> Iterator[None]:
+        """While others work on a chunk, as translators do, it is no work that waits here."""
+        with self._changed:
+            ticket.away += ticket.share
+        try:
+            yield
+        finally:
+            with self._changed:
+                ticket.away -= ticket.share
+
     # A request's way through the threads.
 
     async def predict(self, ticket: Ticket, steps: Steps[T], runners: Runners) -> T:
         """The answer of ``steps``, its rows run among those of all others."""
         loop = asyncio.get_running_loop()
         value: Any = None
+        if ticket.begun is None:
+            ticket.begun = self.clock()
         while True:
             # What has run is finished before what has just come is begun.
             pool = self._prepare if value is None else self._finish
@@ -251,10 +278,8 @@ class Scheduler:
                 step, seconds = await loop.run_in_executor(pool, _advance, steps, value, runners)
             if value is None:
                 with self._changed:
-                    guess = ticket.guess // ticket.generators
-                    self._pace += 0.05 * (seconds / (guess + 1) - self._pace)
-                    self._settle(ticket, guess)
-                    ticket.generators = max(1, ticket.generators - 1)
+                    self._pace += 0.05 * (seconds / (ticket.share + 1) - self._pace)
+                    self._settle(ticket, min(ticket.share, ticket.guess))
             if isinstance(step, _Done):
                 answer: T = step.value
                 return answer
@@ -325,7 +350,7 @@ class Scheduler:
         begun = self.clock()
         for part, _ in batch:
             if part.ticket.waited is None:
-                part.ticket.waited = begun - part.ticket.arrived
+                part.ticket.waited = begun - (part.ticket.begun or part.ticket.arrived)
         error: Exception | None = None
         outputs: Outputs = {}
         try:
@@ -411,13 +436,14 @@ class Scheduler:
         speed = max((lane.speed for lane in self._all()), default=self.limits.speed)
         return 1 / speed + self._pace
 
-    def _ahead(self, work: float) -> float:
+    def _ahead(self, work: float, elsewhere: bool = False) -> float:
         """Seconds of others' work that runs before a request of so many seconds is through: of each
-        of them what is due by then, and its next row."""
+        of them what is due by then, and its next row; ``elsewhere``: also what is not here yet."""
         now, cost = self.clock(), self._cost()
         total = 0.0
         for ticket in self._inside:
-            left = ticket.left + ticket.guess * cost
+            here = ticket.guess if elsewhere else max(0, ticket.guess - ticket.away)
+            left = ticket.left + here * cost
             done = ticket.asked - ticket.left
             due = max(0.0, (now + work - ticket.arrived) / PATIENCE - done)
             total += min(left, due + (done + left) / ticket.rows)

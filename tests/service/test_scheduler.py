@@ -241,6 +241,33 @@ def test_a_request_that_can_not_make_its_deadline_is_refused_at_once(scheduler: 
     asyncio.run(main())
 
 
+def test_what_is_being_translated_is_no_work_that_waits() -> None:
+    """Else the encoder would stand still while requests that it could run at once are refused."""
+    now = [0.0]
+    scheduler = Scheduler(Limits(speed=10, wait=5), clock=lambda: now[0])
+    model = Squares()
+
+    async def main() -> None:
+        ticket = scheduler.admit(3000, elsewhere=True)  # 1000 tokens: 100 seconds
+        with pytest.raises(Busy):
+            scheduler.admit(3)
+        with scheduler.elsewhere(ticket):
+            assert scheduler.waiting_seconds() == 0
+            scheduler.leave(scheduler.admit(3))
+            with pytest.raises(Busy):  # who has to be translated, too, stands behind it
+                scheduler.admit(3, elsewhere=True)
+            now[0] = 7.0
+        assert scheduler.waiting_seconds() > 5
+        assert await scheduler.predict(ticket, squares(["x" * 3]), model) == [9]
+        assert ticket.waited == 0.0  # in the queue, that is
+        assert ticket.until_run == 7.0
+        scheduler.leave(ticket)
+        assert scheduler.waiting_seconds() == scheduler.waiting_tokens() == 0
+
+    asyncio.run(main())
+    scheduler.close()
+
+
 def test_a_newcomer_waits_for_what_is_due_not_for_all_of_a_long_request() -> None:
     """With a clock of its own: 100 rows of a second each, of which a second's worth runs a second."""
     now = [0.0]

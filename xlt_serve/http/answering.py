@@ -33,6 +33,19 @@ class TooLate(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class Cost:
+    """Of a request. ``times``: how often each text runs; ``whole``: not in chunks, since each would
+    repeat what they share; ``elsewhere``: others have work with it first, as translators do."""
+
+    times: int = 1
+    whole: bool = False
+    elsewhere: bool = False
+
+
+ONCE = Cost()
+
+
+@dataclass(frozen=True, slots=True)
 class Answered:
     """``failed``: why items could not be run, for the log."""
 
@@ -48,15 +61,17 @@ async def answer(
     items: Sequence[object],
     steps: Chunks,
     timeout: float,
-    times: int = 1,
+    cost: Cost = ONCE,
 ) -> Answered:
-    """Predictions of all items, in order, by the steps of each chunk of them, which run each text so
-    many ``times``."""
+    """Predictions of all items, in order, by the steps of each chunk of them."""
     begun = time.perf_counter()
+    times = cost.times
     width = max(1, 8 * CHUNK // max(8, times))  # many labels: fewer texts
+    if cost.whole:
+        width = max(1, len(items))
     chunks = [(start, min(start + width, len(items))) for start in range(0, len(items), width)]
     size, count = times * size_of(items), max(1, len(chunks))
-    ticket = scheduler.admit(size, timeout, count, rows=times * len(items))
+    ticket = scheduler.admit(size, timeout, count, times * len(items), cost.elsewhere)
     # A long request must not fill the queue that short ones need too.
     share = scheduler.limits.tokens // 4
     window = asyncio.Semaphore(max(2, share * count // (ticket.guess + 1)))
@@ -65,7 +80,8 @@ async def answer(
     async def predicted(start: int, end: int) -> list[Prediction]:
         """Of these items; one that can't be run fails alone, the others run without it."""
         try:
-            made = await steps(start, end)
+            with scheduler.elsewhere(ticket):
+                made = await steps(start, end)
             return await scheduler.predict(ticket, made, loaded.classifier.runners)
         except RunFailed as error:
             if end - start == 1:
@@ -111,11 +127,13 @@ def classify(loaded: Loaded, items: Sequence[object], settings: Settings, timeou
     return steps
 
 
-def passes(settings: Settings) -> int:
-    """How often each text runs at least: what a request is held to cost."""
+def cost_of(settings: Settings) -> Cost:
+    """At least."""
     if settings.mode == "smoothed":
-        return min(settings.smoothing.samples, certify.fewest_votes(settings.smoothing.alpha))
-    return 2 if settings.mode == "paired" else 1
+        # Label and bound share alpha.
+        fewest = certify.fewest_votes(settings.smoothing.alpha / 2)
+        return Cost(min(settings.smoothing.samples, fewest))
+    return Cost(2 if settings.mode == "paired" else 1, elsewhere=settings.mode in renderings.MODES)
 
 
 def items_of(request: wire.ClassifyRequest, most: int) -> list[Any]:

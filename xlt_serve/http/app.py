@@ -175,7 +175,7 @@ async def classify(request: Request) -> Response:
     items = answering.items_of(asked, service.environment.max_items)
     loaded = service.registry.get(asked.bundle)
     steps = answering.classify(loaded, items, options, timeout_of(service, asked))
-    return await answered(request, asked, loaded, items, steps, answering.passes(options))
+    return await answered(request, asked, loaded, items, steps, answering.cost_of(options))
 
 
 async def zero_shot(request: Request) -> Response:
@@ -190,7 +190,10 @@ async def zero_shot(request: Request) -> Response:
     async def steps(start: int, end: int) -> Any:
         return zero_shots.steps(loaded.classifier, texts[start:end], options)
 
-    return await answered(request, asked, loaded, texts, steps, len(options.labels))
+    cost = answering.Cost(times=len(options.labels))
+    if zero_shots.scorer_of(loaded.classifier.bundle, options) == "similarity":
+        cost = answering.Cost(whole=True)
+    return await answered(request, asked, loaded, texts, steps, cost)
 
 
 def _entailment(registry: Registry, name: str | None) -> Loaded:
@@ -208,7 +211,7 @@ async def answered(
     loaded: Loaded,
     items: list[Any],
     steps: Any,
-    times: int = 1,
+    cost: answering.Cost,
 ) -> Response:
     service, known = service_of(request), request.state.known
     known |= {
@@ -221,7 +224,7 @@ async def answered(
     timeout = timeout_of(service, asked)
     try:
         done = await while_there(
-            request, answering.answer(service.scheduler, loaded, items, steps, timeout, times)
+            request, answering.answer(service.scheduler, loaded, items, steps, timeout, cost)
         )
     except answering.TooLate:
         raise _too_late(timeout, service.environment.timeout) from None

@@ -47,7 +47,7 @@ def record(answered: Answered, known: Mapping[str, Any], provider: Any = None) -
     tracer = provider.get_tracer("xlt-serve")
     end = time.time_ns()
     start = end - int(answered.seconds * 1e9)
-    first = start + int((answered.ticket.waited or 0.0) * 1e9)
+    first = start + int(answered.ticket.until_run * 1e9)
     last = min(end, first + int(answered.ticket.ran * 1e9))
     for name, begun, ended in (("prepare and wait", start, first), ("run", first, last)):
         tracer.start_span(name, start_time=begun).end(ended)
