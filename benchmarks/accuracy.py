@@ -213,7 +213,7 @@ def one_run(options: argparse.Namespace, name: str, seed: int, items: Items) -> 
     stamp = {"run": trainer.stamp(made), "scored": scored}
     if done := kept(folder / "correct.json", stamp):
         return done
-    metrics = trainer.train(made, folder)
+    metrics = trainer.train(made, folder, judge=False)
     network, _ = models.load(folder)
     out: dict[str, list[bool]] = {}
     for language, (split, examples) in items.items():

@@ -83,7 +83,7 @@ def student_rows(
         overrides = [f"seed={seed}", f"task.data={options.data}", f"encoder={options.encoder}"]
         made = config.load(CONFIGS / task / "vanilla.toml", overrides)
         folder = options.work / f"{task}-{seed}"
-        trainer.train(made, folder)
+        trainer.train(made, folder, judge=False)
         network, _ = model.load(folder)
         predict = evaluate.torch_predictor(network)
         for language, rows in items.items():

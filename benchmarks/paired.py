@@ -168,7 +168,7 @@ def one_run(
     if done := kept(folder / "evaluated.json", stamp):
         return done
     begun = time.perf_counter()
-    trainer.train(made, folder)
+    trainer.train(made, folder, judge=False)
     minutes = (time.perf_counter() - begun) / 60
     network, _ = models.load(folder)
     mixup = next((m for s in made.stages for m in s.methods if isinstance(m, XMixup)), None)

@@ -53,7 +53,7 @@ def test_from_the_call_to_the_table(
     assert out.with_suffix(".png").stat().st_size > 1000
 
     with monkeypatch.context() as patch:  # nothing is trained again
-        patch.setattr(trainer, "train", lambda *_: pytest.fail("trained again"))
+        patch.setattr(trainer, "train", lambda *_, **__: pytest.fail("trained again"))
         call(patch, encoder, toy_data, "--methods", "ewc")
     assert "removed" not in capsys.readouterr().out
 

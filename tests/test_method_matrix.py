@@ -17,6 +17,7 @@ from training.data import load_split
 from training.method import Context, Method, compose
 from training.methods import METHODS
 from training.methods.ewc import EWC
+from training.methods.soft_prompt import SoftPrompt
 from training.methods.synonyms import Synonyms
 from training.methods.word_swap import WordSwap
 from training.types import Example
@@ -178,6 +179,24 @@ def test_what_can_not_compose_is_refused_with_the_reason(
     file.write_text(text + "".join(f'[[method]]\nname = "{name}"\n' for name in names))
     with pytest.raises(ConfigError, match=why):
         config.load(file)
+
+
+def test_of_two_stages_the_last_says_what_noise_was_learnt() -> None:
+    """But what a method added to the model was added in the first."""
+    stages = [
+        {
+            "methods": [
+                {"name": "noise", "distribution": "gaussian", "sigma": sigma},
+                {"name": "soft_prompt", "length": length},
+            ]
+        }
+        for sigma, length in ((0.05, 4), (0.1, 8))
+    ]
+    description = models.Description("sib200", False, ["a"], "en", 64, {"stages": stages})
+    noise, prompt = models.methods_of(description)
+    assert export.trained_noise([noise, prompt])["scale"] == 0.1
+    assert isinstance(prompt, SoftPrompt)
+    assert prompt.length == 4
 
 
 def test_two_stages_run_one_after_the_other_and_resume(

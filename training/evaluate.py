@@ -30,10 +30,11 @@ class Score:
 
 
 @torch.inference_mode()
-def logits(model: Classifier, examples: Sequence[Example], budget: int = 8192) -> np.ndarray:
+def logits(model: Classifier, examples: Sequence[Example]) -> np.ndarray:
     """[examples, labels] of a torch model in eval mode."""
     was_training = model.training
     model.eval()
+    budget = 8192 if model.device.type == "cuda" else 512  # a CPU's caches hold no more
     # Characters stand for tokens here: the plan only has to put similar lengths together.
     lengths = [1 + sum(len(text) for text in example.texts()) for example in examples]
     out = np.zeros((len(examples), len(model.labels)), dtype=np.float32)
@@ -50,7 +51,7 @@ def paired_probabilities(
     model: Classifier,
     examples: Sequence[Example],
     sources: Sequence[Example],
-    size: int = 64,
+    size: int = 16,
 ) -> np.ndarray:
     """X-Mixup's prediction: the mean of both streams' probabilities, or of the source stream and a
     plain pass where the method was trained to predict without mixing."""

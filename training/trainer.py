@@ -43,8 +43,9 @@ RUN = "run.json"
 RESUME = "resume"
 
 
-def train(config: Config, out: Path) -> dict[str, Any]:
-    """Train, or go on where a stopped run left off; a finished run is returned as it is."""
+def train(config: Config, out: Path, judge: bool = True) -> dict[str, Any]:
+    """Train, or go on where a stopped run left off; a finished run is returned as it is. ``judge``:
+    score every language in the end; a benchmark that does it itself need not wait for it twice."""
     if done := _finished(config, out):
         return done
     source_set, dev_set = source_examples(config)
@@ -93,7 +94,7 @@ def train(config: Config, out: Path) -> dict[str, Any]:
         )
         models.save(out, model, description)
         draw(log, out / "curves.png")
-    metrics = _metrics(config, log, model)
+    metrics = _metrics(config, log, model, judge)
     if is_first_process():
         _write(out / "metrics.json", metrics)
         shutil.rmtree(out / RESUME, ignore_errors=True)
@@ -272,7 +273,9 @@ def _steps(train: TrainConfig, examples: int) -> int:
     return planned if train.max_steps < 0 else train.max_steps
 
 
-def _metrics(config: Config, log: list[dict[str, Any]], model: Classifier) -> dict[str, Any]:
+def _metrics(
+    config: Config, log: list[dict[str, Any]], model: Classifier, judge: bool
+) -> dict[str, Any]:
     last = [entry for entry in log if entry["stage"] == len(config.stages) - 1]
     out: dict[str, Any] = {
         "selected_by": config.select,
@@ -280,7 +283,7 @@ def _metrics(config: Config, log: list[dict[str, Any]], model: Classifier) -> di
         "languages": {},
         "log": log,
     }
-    if config.task.name != "files":
+    if judge and config.task.name != "files":
         predict = evaluate.torch_predictor(model)
         progress = sys.stderr.isatty()
         scores = evaluate.by_language(

@@ -44,7 +44,7 @@ class ServiceError(XltError):
 @dataclass(frozen=True, slots=True)
 class Policy:
     """``retries`` after the first try; waits begin at ``pause`` seconds and double. ``items`` and
-    ``size`` (characters) bound one request, ``concurrency`` how many are under way at once."""
+    ``size`` (bytes of JSON) bound one request, ``concurrency`` how many are under way at once."""
 
     timeout: float = 60.0
     retries: int = 6
@@ -64,11 +64,14 @@ class Policy:
         return max(told, doubled / 2) + random.uniform(0, doubled / 2)
 
 
-def split(items: Sequence[Any], policy: Policy) -> Iterator[tuple[int, int]]:
-    """(start, end) of each request: at least one item, else within both bounds."""
+def split(
+    items: Sequence[Any], policy: Policy, beside: Sequence[Any] = ()
+) -> Iterator[tuple[int, int]]:
+    """(start, end) of each request: at least one item, else within both bounds. ``beside``: what goes
+    with each item."""
     start, size = 0, 0
     for number, item in enumerate(items):
-        length = len(item) if isinstance(item, str) else sum(map(len, map(str, item or ())))
+        length = len(encoded([item, *beside[number : number + 1]]))
         if number > start and (number - start >= policy.items or size + length > policy.size):
             yield start, number
             start, size = number, 0
@@ -85,7 +88,7 @@ def requests(kind: str, items: Sequence[Any], asked: dict[str, Any], policy: Pol
     if given.get("mode") == "smoothed":
         given.setdefault("seed", secrets.randbits(48))
     out = []
-    for start, end in split(items, policy):
+    for start, end in split(items, policy, given.get("translations", ())):
         body = given | {kind: list(items[start:end])}
         if "translations" in given:
             body["translations"] = given["translations"][start:end]

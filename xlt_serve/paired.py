@@ -69,13 +69,17 @@ def mixed(bundle: Bundle, rows: Sequence[PairedRow]) -> Steps[list[Mixed]]:
     return [Mixed(mean, float(ratio)) for mean, ratio in zip(means, outputs["ratio"], strict=True)]
 
 
-def refuse_unfit(bundle: Bundle) -> None:
+def refuse_unfit(bundle: Bundle, others: Sequence[str] | None = None) -> None:
+    """``others``: the bundles at hand that have the graph; by default those that ship."""
     if GRAPH in bundle.manifest.graphs:
         return
-    others = bundles.shipped_with(GRAPH)
+    shipped = bundles.shipped_with(GRAPH)
+    others = shipped if others is None else others
     remedy = "train with xmixup and export with --graphs paired, or use mode=translate"
     raise UsageError(
         f"mode=paired on {bundle.manifest.name}",
         "needs a bundle with the paired graph",
-        f"use bundle={' or '.join(others)}; or {remedy}" if others else remedy,
+        f"use bundle={' or '.join(others)}; or {remedy}"
+        if others
+        else f"serve {' or '.join(shipped)} beside it; or {remedy}",
     )

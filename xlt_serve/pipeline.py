@@ -256,8 +256,14 @@ class Classifier:
         rows = [PairedRow(job.tokens.pieces[0], source.pieces[0]) for job, source in jobs]
         answers = yield from paired.mixed(self.bundle, rows)
         return [
-            (self._answer(job, answer.probabilities, settings, paired.GRAPH), answer.ratio)
-            for (job, _), answer in zip(jobs, answers, strict=True)
+            (
+                replace(
+                    self._answer(job, answer.probabilities, settings, paired.GRAPH),
+                    truncated=job.tokens.truncated or source.truncated,
+                ),
+                answer.ratio,
+            )
+            for (job, source), answer in zip(jobs, answers, strict=True)
         ]
 
     def _translations_alone(

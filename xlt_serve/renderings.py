@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
@@ -99,13 +100,18 @@ def rendering(parts: Sequence[Outcome]) -> Rendering | Unrendered:
     return Rendering(item, "+".join(engines), min(hints) if hints else None)
 
 
+def primary(tag: str) -> str:
+    """``pt`` of ``pt-BR`` or ``PT_br``: engines and bundles know languages, not regions."""
+    return re.split("[-_]", tag.lower(), maxsplit=1)[0]
+
+
 def languages(item: Item, told: object) -> list[str | None]:
     """The language of each side: what the client says, else what the side itself looks like."""
     texts = sides(item)
     if isinstance(told, str):
-        return [told] * len(texts)
+        return [primary(told)] * len(texts)
     if isinstance(told, list | tuple) and len(told) == len(texts):
-        return [str(language) for language in told]
+        return [primary(str(language)) for language in told]
     return [detect(text).language for text in texts]
 
 

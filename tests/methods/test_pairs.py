@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -379,3 +380,25 @@ def test_the_gate_survives_saving(model: Classifier, tmp_path: Path, context: Co
     again, _ = models.load(tmp_path)
     assert again.slots["mixup"].weight.item() == -2.5
     assert again.slots["mixup"].bias.item() == 1.25
+
+
+def test_words_are_switched_into_the_languages_that_the_task_has(
+    model: Classifier, toy_data: Path
+) -> None:
+    """There is a French dictionary, too, and no French dev set."""
+    found = []
+    for chosen, task in (([], "sib200"), (["fr"], "sib200"), ([], "files"), ([], "sentiment")):
+        method = CodeSwitch(languages=chosen)
+        method.prepare(model, [], Context(task, toy_data, "en", seed=0, steps=1))
+        found.append(sorted(method._lexicons))
+    assert found == [["de"], ["fr"], ["de", "fr"], ["de", "fr"]]
+
+
+def test_a_fixed_gate_is_not_trained(model: Classifier, batch: Batch, context: Context) -> None:
+    for ratio, trained in (("fixed", False), ("entropy", True)):
+        method = XMixup(ratio=ratio)
+        method.attach(model)
+        model.requires_grad_(True)  # as every stage begins
+        examples = [replace(e, source=e.texts()) for e in batch.examples]
+        method.prepare(model, [model.batch(examples)], context)
+        assert {p.requires_grad for p in model.slots["mixup"].parameters()} == {trained}

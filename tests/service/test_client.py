@@ -19,7 +19,7 @@ from tests.service.processes import Running, free_port, serving
 from xlt_serve import AsyncClient, Client, load
 from xlt_serve import bundle as bundles
 from xlt_serve.cli import main
-from xlt_serve.client import Policy, ServiceError, requests, split
+from xlt_serve.client import Policy, ServiceError, encoded, requests, split
 from xlt_serve.errors import UsageError
 from xlt_serve.wire import BadAnswer
 
@@ -172,13 +172,16 @@ def test_parts_cover_the_list_within_the_bounds(items: list[Any], most: int, siz
     assert [item for part in parts for item in part] == items
     for part in parts:
         assert len(part) <= most
-        assert (
-            len(part) <= 1
-            or sum(
-                len(item) if isinstance(item, str) else sum(map(len, item or ())) for item in part
-            )
-            <= size
-        )
+        assert len(part) <= 1 or sum(len(encoded([item])) for item in part) <= size
+
+
+def test_requests_are_measured_as_they_are_sent() -> None:
+    """Characters would be a sixth or a twelfth of that, and translations would not count at all."""
+    texts = ["你好" * 20_000, "😀" * 20_000] * 40
+    bodies = requests("texts", texts, {"translations": texts}, Policy())
+    assert sum(len(body["texts"]) for body in bodies) == 80
+    assert max(len(encoded(body)) for body in bodies) < 1_000_000
+    assert len(requests("texts", ["a", 5, None], {}, Policy())) == 1
 
 
 def test_translations_go_with_their_items() -> None:

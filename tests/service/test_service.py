@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +19,7 @@ from tests.service.conftest import Local, Start, copied, valid
 from xlt_serve import bundle, load, wire
 from xlt_serve.errors import UsageError
 from xlt_serve.http import examples, settings
+from xlt_serve.http.registry import Registry
 from xlt_serve.http.settings import Environment
 from xlt_serve.http.shared import Shared, Wanted
 from xlt_serve.scheduler import Limits
@@ -467,4 +470,43 @@ def test_workers_agree_through_a_folder_that_goes_with_the_last(tmp_path: Path) 
         with pytest.raises(BlockingIOError), Shared(folder, {}).turn():
             pass
     second.leave()
-    assert Shared(folder, {}).wanted() == Wanted(1, {"a": "x", "b": "z"}, {"b": 1})
+    again = Shared(folder, {"a": "x", "b": "y"})  # a worker that takes another's place
+    assert again.wanted() == Wanted(1, {"a": "x", "b": "z"}, {"b": 1})
+    other = Shared(folder, {"c": "w"})  # a service that was started anew, to serve something else
+    assert other.wanted() == Wanted(0, {"c": "w"}, {})
+
+
+def test_a_worker_that_can_not_read_for_a_moment_follows_later(
+    bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = Shared(tmp_path / "state", {"toy": str(bundle)})
+    written: list[str] = []
+    log = SimpleNamespace(write=lambda event, **_: written.append(event))
+    registry = Registry(shared, load, log)  # type: ignore[arg-type]
+    wanted, failures = shared.wanted, iter([OSError(24, "Too many open files")] * 2)
+
+    def unsteady() -> Wanted:
+        if (failure := next(failures, None)) is not None:
+            raise failure
+        return wanted()
+
+    async def main() -> None:
+        monkeypatch.setattr("xlt_serve.http.registry.POLL", 0.001)
+        monkeypatch.setattr(shared, "wanted", unsteady)
+        shared._write(
+            shared._file,
+            {
+                "generation": 1,
+                "bundles": {"toy": str(bundle)},
+                "changed": {"toy": 1},
+                "configured": {"toy": str(bundle)},
+            },
+        )
+        task = asyncio.create_task(registry.follow())
+        async with asyncio.timeout(20):
+            while registry.generation < 1:
+                await asyncio.sleep(0.01)
+        task.cancel()
+
+    asyncio.run(main())
+    assert written == ["state_unreadable", "swapped"]

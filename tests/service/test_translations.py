@@ -73,7 +73,22 @@ def test_a_bundle_without_the_graph_is_refused(paired: Local) -> None:
     asked = {"texts": [GERMAN], "mode": "paired", "bundle": "topics"}
     answer = paired.post("/classify", json=asked)
     assert answer.status_code == 422
-    assert "needs a bundle with the paired graph" in answer.json()["error"]["message"]
+    message = answer.json()["error"]["message"]
+    assert "needs a bundle with the paired graph" in message
+    assert "use bundle=toy;" in message  # one that is loaded, not one that ships
+
+
+def test_a_region_is_no_language_of_its_own(paired: Local) -> None:
+    for language, text, translator in (("EN-us", ENGLISH, "same"), ("de_AT", GERMAN, "table")):
+        asked = {"texts": [text], "mode": "paired", "language": language}
+        (row,) = paired.post("/classify", json=asked).json()["predictions"]
+        assert (row["language"], row["mixed"], row["translator"]) == (language, True, translator)
+
+
+def test_a_translation_that_is_cut_is_said_to_be(paired: Local) -> None:
+    asked = {"texts": [GERMAN] * 2, "mode": "paired", "translations": [ENGLISH, ENGLISH * 300]}
+    rows = paired.post("/classify", json=asked).json()["predictions"]
+    assert [row["truncated"] for row in rows] == [False, True]
 
 
 def test_many_items_keep_their_order(paired: Local) -> None:

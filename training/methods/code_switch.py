@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from training.data import TASKS, languages
 from training.method import Context, Method, Objective, share_problems
 from training.network import Classifier
 from training.tensors import word_means
@@ -50,7 +51,7 @@ class CodeSwitch(Method):
     """``½ (loss(x) + loss(x')) + weight · (1 − cos)`` of aligned last-layer words.
 
     x' is drawn anew every time. Data: bilingual dictionaries (``lexicons/en-xx.tsv``); no languages:
-    all that there are. Composes with synonyms, isotropy, anchors; comes before what changes
+    those that the task is evaluated in, else all that there are. Composes with synonyms, isotropy, anchors; comes before what changes
     embeddings.
     """
 
@@ -64,7 +65,11 @@ class CodeSwitch(Method):
     def prepare(self, model: Classifier, batches: Sequence[Batch], context: Context) -> None:
         refuse_unspaced("code_switch", context.source)
         self._source = context.source
-        self._lexicons = load_lexicons(context.data, context.source, self.languages)
+        lexicons = load_lexicons(context.data, context.source, self.languages)
+        if not self.languages and context.task in TASKS:
+            targets = languages(context.task, context.data, "dev")
+            lexicons = {lg: table for lg, table in lexicons.items() if lg in targets} or lexicons
+        self._lexicons = lexicons
 
     def objective(self, model: Classifier, batch: Batch, inner: Objective) -> Loss:
         # Trainer saves and restores torch's generator; this one hangs on it.

@@ -176,15 +176,14 @@ class XMixup(Method):
         gate = Gate(self.ceiling, self.gate, self.ratio == "fixed").to(model.device)
         for parameter in gate.parameters():
             parameter.rate = 10.0  # type: ignore[attr-defined]  # of the model's learning rate
-        if gate.fixed:
-            gate.requires_grad_(False)
         model.slots["mixup"] = gate
 
     def prepare(self, model: Classifier, batches: Sequence[Batch], context: Context) -> None:
         self._k = automatic_k(context.steps) if self.k == "auto" else self.k
+        gate: Any = model.slots["mixup"]
+        gate.requires_grad_(not gate.fixed)
         if XMixup in context.prepared:
             return  # the gate was trained in an earlier stage
-        gate: Any = model.slots["mixup"]
         was_training = model.training
         model.eval()
         with torch.no_grad():

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-from xlt_serve import certify, renderings, wire
+from xlt_serve import certify, paired, renderings, wire
 from xlt_serve.errors import UsageError
 from xlt_serve.http.failures import Refusal
 from xlt_serve.http.registry import Loaded
@@ -107,9 +107,18 @@ async def answer(
     return Answered(predictions, ticket, time.perf_counter() - begun, failed)
 
 
-def classify(loaded: Loaded, items: Sequence[object], settings: Settings, timeout: float) -> Chunks:
+def classify(
+    loaded: Loaded,
+    items: Sequence[object],
+    settings: Settings,
+    timeout: float,
+    pairing: Sequence[str] = (),
+) -> Chunks:
     """The steps of a chunk, once it is translated, where its mode wants that: while one is, another
-    runs. Votes of all chunks have one seed, as if they were one."""
+    runs. Votes of all chunks have one seed, as if they were one. ``pairing``: the bundles that can
+    pair, to name to a client who asked another."""
+    if settings.mode == "paired":
+        paired.refuse_unfit(loaded.classifier.bundle, pairing)
     loaded.classifier.refuse_unfit(settings)
     if settings.mode == "smoothed" and settings.smoothing.seed is None:
         seed = secrets.randbits(48)

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 from starlette.routing import Route
 
-from xlt_serve import translation, wire
+from xlt_serve import paired, translation, wire
 from xlt_serve import zero_shot as zero_shots
 from xlt_serve.http import answering, failures, openapi, settings, shared, tracing
 from xlt_serve.http.answering import Answered
@@ -174,7 +174,12 @@ async def classify(request: Request) -> Response:
     options = wire.settings_of(asked)
     items = answering.items_of(asked, service.environment.max_items)
     loaded = service.registry.get(asked.bundle)
-    steps = answering.classify(loaded, items, options, timeout_of(service, asked))
+    pairing = [
+        each.name
+        for each in service.registry.all()
+        if paired.GRAPH in each.classifier.bundle.manifest.graphs
+    ]
+    steps = answering.classify(loaded, items, options, timeout_of(service, asked), pairing)
     return await answered(request, asked, loaded, items, steps, answering.cost_of(options))
 
 

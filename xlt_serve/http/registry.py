@@ -11,7 +11,7 @@ from typing import Any
 from xlt_serve.errors import BundleError, BundleNotFound, XltError
 from xlt_serve.http.failures import Refusal
 from xlt_serve.http.log import Log
-from xlt_serve.http.shared import Shared
+from xlt_serve.http.shared import Shared, Wanted
 from xlt_serve.pipeline import Classifier
 
 POLL = 0.2
@@ -97,29 +97,38 @@ class Registry:
 
     async def follow(self) -> None:
         """Forever: load what another worker was asked to swap in."""
-        tried, rounds = self.generation, 0
+        tried, rounds, said = self.generation, 0, ""
         while True:
             await asyncio.sleep(POLL)
             rounds += 1
-            if rounds % 50 == 0:  # every ten seconds: notices who was killed
-                self.shared.workers()
-            wanted = self.shared.wanted()
-            if wanted.generation <= max(self.generation, tried):
+            try:
+                if rounds % 50 == 0:  # every ten seconds: notices who was killed
+                    self.shared.workers()
+                wanted = self.shared.wanted()
+                if wanted.generation > max(self.generation, tried):
+                    error = await self._catch_up(wanted)
+                    tried = wanted.generation  # not before: what could not be read is tried again
+                    self.shared.report(wanted.generation, error)
+            except OSError as failed:  # no file handle left, say: the next round may have one
+                if str(failed) != said:
+                    said = str(failed)
+                    self.log.write("state_unreadable", level="error", message=said)
+
+    async def _catch_up(self, wanted: Wanted) -> str:
+        """Load what was swapped in elsewhere; what went wrong."""
+        error = ""
+        for name, generation in wanted.changed.items():
+            if generation <= self._has.get(name, 0):
                 continue
-            tried = wanted.generation
-            error = ""
-            for name, generation in wanted.changed.items():
-                if generation <= self._has.get(name, 0):
-                    continue
-                place = wanted.bundles[name]
-                try:
-                    loaded = Loaded(name, place, await asyncio.to_thread(self._open, place))
-                except Exception as failed:  # whatever it is, the next swap must find us here
-                    error = str(failed) if isinstance(failed, XltError) else type(failed).__name__
-                    self.log.write("swap_failed", level="error", bundle=name, message=error)
-                    continue
-                self._put(loaded, generation)
-            self.shared.report(wanted.generation, error)
+            place = wanted.bundles[name]
+            try:
+                loaded = Loaded(name, place, await asyncio.to_thread(self._open, place))
+            except Exception as failed:  # whatever it is, the next swap must find us here
+                error = str(failed) if isinstance(failed, XltError) else type(failed).__name__
+                self.log.write("swap_failed", level="error", bundle=name, message=error)
+                continue
+            self._put(loaded, generation)
+        return error
 
     def described(self) -> dict[str, Any]:
         first = next(iter(self._loaded))

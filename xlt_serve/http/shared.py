@@ -56,6 +56,8 @@ class Shared:
             raw = json.loads(self._file.read_text(encoding="utf-8"))
         except FileNotFoundError:
             return self._first
+        if raw.get("configured") != self._first.bundles:
+            return self._first  # of a service that was started with other bundles
         return Wanted(raw["generation"], raw["bundles"], raw["changed"])
 
     @contextlib.contextmanager
@@ -75,6 +77,7 @@ class Shared:
                 "generation": generation,
                 "bundles": old.bundles | {name: place},
                 "changed": old.changed | {name: generation},
+                "configured": self._first.bundles,
             },
         )
         return generation
