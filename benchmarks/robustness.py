@@ -65,7 +65,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--encoder", default="small")
     parser.add_argument("--languages", default="", help="comma-separated; default: all")
-    parser.add_argument("--sigmas", default="0.1,0.25,0.5,1", help="rising")
+    parser.add_argument("--sigmas", default="0.05,0.1,0.25,0.5,1", help="rising")
     parser.add_argument("--texts", type=int, default=30, help="of each language, for certificates")
     parser.add_argument("--draws", type=int, default=1000, help="of each text, for certificates")
     parser.add_argument("--attacked", type=int, default=10, help="texts of each language")
@@ -275,6 +275,8 @@ class Benchmark:
             "limit": self.options.draws,
             "draws": [v.draws for v in votes],
             "certified": [reached >= radius for reached in proved],
+            "label": [p.label for p in found],
+            "reached": proved,
         }
 
     def certified(self, language: str, name: str) -> dict[str, Any]:
@@ -447,33 +449,42 @@ class Benchmark:
         """Texts with a certificate, moved as far as it reaches; and further, where labels may fall.
 
         What is attacked is the certified label, what judges is Predict on fresh draws: a label falls
-        if another is decided. ``abstained``: none is, which breaks no certificate.
+        if another is decided. ``abstained``: none is, which breaks no certificate. ``kind``: by a
+        fixed number of draws, or served, stopped early for the radius that was asked for.
         """
         served = self.of(self.noisy)
         network, _ = models.load(self.work / "runs" / self.noisy)
         certificates = self.stage(
             f"certified-noise-{language}", self.certified, language, self.noisy
         )
+        early = self.stage(f"to-certificate-{language}", self.to_certificate, language)
+        numbers = [None if name is None else served.labels.index(name) for name in early["label"]]
         rows: list[dict[str, Any]] = []
         uncertified = 0
-        for number, (example, label, radius) in enumerate(
-            zip(self.items[language], certificates["label"], certificates["radius"], strict=False)
+        for kind, factors, labels, radii in (
+            ("fixed", FACTORS, certificates["label"], certificates["radius"]),
+            ("served", FACTORS[:1], numbers, early["reached"]),
         ):
-            if len(rows) >= self.options.attacked:
-                break
-            if label is None or radius <= 0:
-                uncertified += 1
-                continue
-            fell, abstained = {}, {}
-            for factor in FACTORS:
-                shift = attacks.pgd(
-                    network, example, label, self.sigma, factor * radius, seed=number
-                )
-                text = attacks.noisy_text(served, example.text, 7, self.noise)
-                after = self.judged(attacks.ShiftedText(text, shift))
-                fell[str(factor)] = after is not None and after != label
-                abstained[str(factor)] = after is None
-            rows.append({"label": label, "radius": radius, "fell": fell, "abstained": abstained})
+            attacked = 0
+            for number, (label, radius) in enumerate(zip(labels, radii, strict=True)):
+                if attacked >= self.options.attacked:
+                    break
+                if label is None or radius <= 0:
+                    uncertified += 1
+                    continue
+                attacked += 1
+                example = self.items[language][number]
+                row: dict[str, Any] = {"kind": kind, "label": label, "radius": radius}
+                row |= {"fell": {}, "abstained": {}}
+                for factor in factors:
+                    shift = attacks.pgd(
+                        network, example, label, self.sigma, factor * radius, seed=number
+                    )
+                    text = attacks.noisy_text(served, example.text, 7, self.noise)
+                    after = self.judged(attacks.ShiftedText(text, shift))
+                    row["fell"][str(factor)] = after is not None and after != label
+                    row["abstained"][str(factor)] = after is None
+                rows.append(row)
         return {"attacks": rows, "uncertified": uncertified}
 
     def judged(self, text: attacks.ShiftedText) -> int | None:
@@ -581,14 +592,16 @@ def more(results: dict[str, Any]) -> str:
     ends = [
         [
             f"{f} × radius",
-            *(sum(row[end][str(f)] for row in tried) for end in ("fell", "abstained")),
+            sum(str(f) in row["fell"] for row in tried),
+            *(sum(row[end].get(str(f), False) for row in tried) for end in ("fell", "abstained")),
         ]
         for f in FACTORS
     ]
     parts += [
-        f"## How attacks on certified labels ended\n\n{len(tried)} texts, each judged by Predict on "
-        f"{JUDGES} fresh draws; {uncertified} texts beside them had no certificate to attack.",
-        table(["within", "another label", "abstained"], ends),
+        f"## How attacks on certified labels ended\n\n{len(tried)} certificates, of a fixed number of "
+        f"draws and as served, each judged by Predict on {JUDGES} fresh draws; {uncertified} texts "
+        "beside them had none to attack. Those of uniform noise (L1) are not attacked here.",
+        table(["within", "attacked", "another label", "abstained"], ends),
     ]
     return "\n\n".join(parts)
 

@@ -129,14 +129,20 @@ def test_attacks_are_on_the_certified_label_and_judged_by_predict(
         return pgd(network, example, label, *more, **how, steps=1, draws=1)
 
     monkeypatch.setattr(attacks, "pgd", watched)
-    monkeypatch.setattr(benchmark, "stage", lambda *_: doctored)
+    name = served.labels[labels[2]]
+    early = {"label": [None, name, name], "reached": [0.0, 0.0, radii[2] / 2]}
+    monkeypatch.setattr(
+        benchmark, "stage", lambda stage, *_: early if stage.startswith("to-") else doctored
+    )
     found = benchmark.pgd("en")
-    assert found["uncertified"] == 1
-    assert attacked == [label for label in (other, *labels[2:4]) for _ in robustness.FACTORS]
-    assert [row["label"] for row in found["attacks"]] == [other, *labels[2:4]]
-    assert found["attacks"][0]["fell"]["1"]  # 1,000 draws decide for the model's own label
-    for row in found["attacks"]:
+    assert found["uncertified"] == 1 + 2
+    fixed, last = found["attacks"][:3], found["attacks"][3]
+    assert attacked == [x for x in (other, *labels[2:4]) for _ in robustness.FACTORS] + [labels[2]]
+    assert [row["label"] for row in fixed] == [other, *labels[2:4]]
+    assert fixed[0]["fell"]["1"]  # 1,000 draws decide for the model's own label
+    for row in fixed:
         assert not any(row["fell"][f] and row["abstained"][f] for f in ("1", "4", "16"))
+    assert (last["kind"], last["radius"], list(last["fell"])) == ("served", radii[2] / 2, ["1"])
 
 
 def test_the_judge_abstains_where_votes_are_divided(
@@ -264,8 +270,8 @@ def test_the_report_of_what_was_added() -> None:
     assert "| de | 0.500 | 0.000 | -0.500 |" in text
     assert "Within one point of vanilla in the mean: no." in text
     assert "a median of 30 votes, where a fixed number takes 1000" in text
-    assert "| 16 × radius | 1 | 1 |" in text
-    assert "4 texts beside them had no certificate" in text
+    assert "| 16 × radius | 1 | 1 | 1 |" in text
+    assert "4 texts beside them had none to attack" in text
 
 
 def test_misses_are_counted_at_every_time() -> None:
