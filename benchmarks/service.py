@@ -464,7 +464,7 @@ def memory(texts: list[str], requests: int) -> dict[str, Any]:
         while done < requests:
             part = 0
             while part < requests / 10:
-                part += len(asyncio.run(closed(target, 16, 5, seed=done)).seconds)
+                part += asyncio.run(closed(target, 16, 5, seed=done)).answered
             done += part
             family = [process.pid, *(c.pid for c in psutil.Process(process.pid).children(True))]
             seen.append(max(psutil.Process(pid).memory_info().rss for pid in family) / 1e6)

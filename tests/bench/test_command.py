@@ -410,6 +410,14 @@ def test_the_gate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run.write(other, files["same"])
     assert gate("same", "5%") == 2
     assert compare.differences(example(), other)[0].startswith("cores: ")
+    other = example()
+    other["settings"] = other["settings"] | {"items_per_request": 8}
+    run.write(other, files["same"])
+    capsys.readouterr()
+    assert gate("same", "5%") == 2
+    assert "had other loads: items_per_request was" in capsys.readouterr().err
+    assert main(["bench", "--compare", str(files["before"]), str(files["same"])]) == 0
+    assert "note: not the same besides: items_per_request: " in capsys.readouterr().err
 
 
 def loop_point(errors: dict[str, int], **about: Any) -> dict[str, Any]:

@@ -110,9 +110,24 @@ def table(lines: list[Line], limit: float) -> str:
     return "\n".join(out)
 
 
+def other_loads(first: dict[str, Any], second: dict[str, Any]) -> list[tuple[str, Any, Any]]:
+    """What makes the times of two runs those of different work: (what, before, after)."""
+    out = []
+    for key in ("items_per_request", "threads"):
+        a, b = first.get("settings", {}).get(key), second.get("settings", {}).get(key)
+        if a != b:
+            out.append((key, a, b))
+    if first.get("texts") != second.get("texts"):
+        out.append(("texts", first.get("texts"), second.get("texts")))
+    return out
+
+
 def differences(first: dict[str, Any], second: dict[str, Any]) -> list[str]:
     """What besides the code is not the same: such a comparison says little."""
-    out = []
+    out = [f"{key}: {a} before, {b} after" for key, a, b in other_loads(first, second)]
+    for key in ("target", "gpu", "providers"):
+        if first.get(key) != second.get(key):
+            out.append(f"{key}: {first.get(key)} before, {second.get(key)} after")
     for key in ("processor", "cores", "memory_gb"):
         a, b = first["machine"].get(key), second["machine"].get(key)
         if a != b:

@@ -171,7 +171,8 @@ def measure(
                 )
                 ratio = measured["p50"] / float(np.median(times["xlt-serve"]))
                 say(
-                    f"{who:14} {rows:3} × {length:3}  p50 {measured['p50']:8.2f} ms  {ratio:5.2f} × ours"
+                    f"{who:14} {rows:3} × {length:3}  p50 {measured['p50']:8.2f} ms  {ratio:5.2f} × ours "
+                    f"({bundle.manifest.graphs['plain'].precision})"
                 )
     return points, notes
 

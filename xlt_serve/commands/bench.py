@@ -172,6 +172,13 @@ def plan(options: argparse.Namespace, earlier: Mapping[str, Sequence[float]]) ->
 def _compare(before: dict[str, Any], after: dict[str, Any], limit: float, gate: bool) -> None:
     from xlt_serve.bench import compare
 
+    if gate and (other := compare.other_loads(before, after)):
+        key, earlier, later = other[0]
+        raise UsageError(
+            "the two runs",
+            f"had other loads: {key} was {earlier} before and {later} after",
+            "measure both with the same texts, --items and threads, or leave out --fail-if-slower",
+        )
     lines = compare.compare(before, after, limit)
     print(compare.table(lines, limit))
     faults = compare.faults(before, after, limit)
