@@ -276,6 +276,7 @@ def compare(runs: dict[str, list[dict[str, list[bool]]]], items: Items) -> dict[
         "all": list(items),
         "target": [lg for lg in items if lg != "en"],
         "distant": [lg for lg in items if lg in DISTANT],
+        "test": [lg for lg, (split, _) in items.items() if split == "test" and lg != "en"],
     }
     groups = {group: members for group, members in groups.items() if members}
     draws: dict[str, dict[str, np.ndarray]] = {}
@@ -336,6 +337,16 @@ def markdown(results: dict[str, Any]) -> str:
         lines += [
             "*distant*: languages of another family than Indo-European, and the Indo-Aryan ones:",
             f"{', '.join(results['groups']['distant'])}. Another script alone (bg, el, ru) is none.",
+        ]
+    if "test" in results["groups"]:
+        lines += [
+            "*test*: the target languages that have an open test set. Dev of the others has the very",
+            "sentences, in another language, that the best epoch was chosen by.",
+        ]
+    if "xmixup" in results["methods"]:
+        lines += [
+            "*xmixup* reads a machine translation beside the text wherever one is recorded, which no",
+            "other row does: compare it with translate-test, in `paired.md`.",
         ]
     if UPPER in results["methods"]:
         lines += [f"*{ROWS[UPPER]}*: trained on human labels of every language; no method."]

@@ -339,6 +339,26 @@ def test_items_that_can_not_be_run_fail_alone_within_a_request(scheduler: Schedu
     assert scheduler.waiting_seconds() == 0
 
 
+def test_what_all_texts_share_is_asked_for_once(scheduler: Scheduler) -> None:
+    """As the hypotheses of a request are, by similarity."""
+    model, texts, parts = Squares(), ["x" * 3] * 100, []
+
+    async def steps(start: int, end: int) -> Steps[list[Prediction]]:
+        parts.append((start, end))
+        return predictions(end - start)
+
+    def predictions(number: int) -> Steps[list[Prediction]]:
+        outputs = yield Ask("squares", [Word("xxx")] * number)
+        return [Prediction(str(value)) for value in outputs["values"]]
+
+    loaded: Any = SimpleNamespace(classifier=SimpleNamespace(runners=model))
+    for cost in (answering.Cost(times=50), answering.Cost(whole=True)):
+        parts.clear()
+        done = asyncio.run(answering.answer(scheduler, loaded, texts, steps, 10, cost))
+        assert [p.label for p in done.predictions] == ["9"] * 100
+        assert len(parts) == (1 if cost.whole else 20)
+
+
 def test_closing_finishes_what_was_let_in() -> None:
     scheduler = Scheduler(Limits())
     model = Squares()
