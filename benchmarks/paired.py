@@ -16,6 +16,7 @@ five minutes for each of X-Mixup's.
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import random
 import shutil
@@ -46,19 +47,14 @@ CONFIGS = HERE.parent / "training" / "configs" / "sib200"
 TASK, SOURCE = "sib200", "en"
 
 
-def _mixup(more: str = "") -> list[str]:
-    """Settings of a list's entry are given with the whole list."""
-    return [f'method=[{{name = "xmixup", k = "auto"{more}}}]']
-
-
 RUNS: dict[str, tuple[str, list[str]]] = {
     "vanilla": ("vanilla", []),
     "translate_train": ("translate_train", []),
-    "xmixup": ("xmixup", _mixup()),
-    "xmixup_damage": ("xmixup", _mixup(", damage = 0.2")),
-    "fixed_ratio": ("xmixup", _mixup(', ratio = "fixed"')),
-    "no_scheduled_sampling": ("xmixup", _mixup(", scheduled_sampling = false")),
-    "no_consistency": ("xmixup", _mixup(', consistency = "none"')),
+    "xmixup": ("xmixup", []),
+    "xmixup_damage": ("xmixup", ["method.xmixup.damage=0.2"]),
+    "fixed_ratio": ("xmixup", ["method.xmixup.ratio=fixed"]),
+    "no_scheduled_sampling": ("xmixup", ["method.xmixup.scheduled_sampling=false"]),
+    "no_consistency": ("xmixup", ["method.xmixup.consistency=none"]),
 }
 COLUMNS = (
     "plain",
@@ -135,6 +131,12 @@ def main() -> None:
     print(options.out.with_suffix(".md").read_text())
 
 
+def digest(items: Sequence[Item]) -> str:
+    """Of the translations and of what they belong to."""
+    told = [[item.example.id, item.translation] for item in items]
+    return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16]
+
+
 def write(out: Path, results: dict[str, Any]) -> None:
     out.write_text(json.dumps(results, indent=1) + "\n")
     out.with_suffix(".md").write_text(markdown(results))
@@ -163,7 +165,10 @@ def one_run(
     file, changes = RUNS[name]
     overrides = [f"seed={seed}", f"task.data={options.data}", f"encoder={options.encoder}"]
     made = config.load(CONFIGS / f"{file}.toml", [*overrides, *changes, *options.override])
-    scored = {language: [mine.split, len(mine.items)] for language, mine in items.items()}
+    scored = {
+        language: [mine.split, len(mine.items), digest(mine.items)]
+        for language, mine in items.items()
+    }
     stamp = {"run": trainer.stamp(made), "scored": scored}
     if done := kept(folder / "evaluated.json", stamp):
         return done

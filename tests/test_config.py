@@ -11,7 +11,10 @@ from training import model as models
 from training.data import load_split
 from training.method import Context, compose
 from training.methods import METHODS
+from training.methods.code_switch import CodeSwitch
 from training.methods.ewc import EWC
+from training.methods.isotropy import Isotropy
+from training.methods.l2_anchor import L2Anchor
 from training.trainer import freeze_bottom
 from training.types import Example
 from xlt_serve.errors import ConfigError, DataError
@@ -131,6 +134,24 @@ def stocked(
 def toy_examples(task: str, toy_data: Path) -> list[Example]:
     alike = "xnli" if task in ("xnli", "pawsx") else "sib200"
     return load_split(alike, toy_data, "train", "en")[:6]
+
+
+def test_overrides_reach_methods_and_stages() -> None:
+    folder = Path(config.__file__).parent / "configs" / "sib200"
+    made = config.load(folder / "l2_anchor.toml", ["method.l2_anchor.strength=0.5"])
+    assert [m.strength for m in made.stages[-1].methods if isinstance(m, L2Anchor)] == [0.5]
+    two = [
+        "method.code_switch.p=0.25",
+        "stage.1.train.epochs=1",
+        "stage.0.method.isotropy.weight=1",
+    ]
+    _, first, second = config.load(folder / "isozcl.toml", two).stages  # the head comes before them
+    assert (first.train.epochs, second.train.epochs) == (4, 1)
+    assert second.methods == [CodeSwitch(p=0.25)]
+    assert first.methods == [Isotropy(weight=1)]
+    for wrong in ("method.ear.alpha=1", "stage.2.train.epochs=1", "method.p=1", "seed.x=1"):
+        with pytest.raises(ConfigError, match="goes into a value that is not a table"):
+            config.load(folder / "isozcl.toml", [wrong])
 
 
 @pytest.mark.parametrize("file", CONFIGS, ids=lambda f: f"{f.parent.name}/{f.stem}")

@@ -291,13 +291,32 @@ def _override(table: dict[str, Any], override: str, problems: list[str]) -> None
     except tomllib.TOMLDecodeError:
         value = text  # a bare word is a string
     *parents, last = key.split(".")
-    place: Any = table
+    places: list[Any] = [table]
+    if parents[:1] == ["method"] and "method" not in table:  # those of the stages
+        parents = parents[1:]
+        stages = table.get("stage", [])
+        places = [entry for stage in stages for entry in _inside(stage, "method")]
     for parent in parents:
-        place = place.setdefault(parent, {}) if isinstance(place, dict) else None
-    if not isinstance(place, dict):
-        problems.append(f"override {override!r} goes into a value that is not a table")
+        places = [inside for place in places for inside in _inside(place, parent)]
+    if not places or not all(isinstance(place, dict) for place in places):
+        problems.append(
+            f"override {override!r} goes into a value that is not a table; of a list name the entry: "
+            "method.NAME.key=value, stage.0.train.key=value"
+        )
         return
-    place[last] = value
+    for place in places:
+        place[last] = value
+
+
+def _inside(place: Any, key: str) -> list[Any]:
+    """What a key leads to: in a table, or in a list of tables by number or name."""
+    if isinstance(place, dict):
+        return [place.setdefault(key, {})]
+    if not isinstance(place, list):
+        return []
+    if key.isdigit():
+        return place[int(key) : int(key) + 1]
+    return [entry for entry in place if isinstance(entry, dict) and entry.get("name") == key]
 
 
 def _unknown(key: str, value: Any, known: typing.Iterable[str]) -> str:

@@ -48,7 +48,7 @@ def trained(options: argparse.Namespace) -> Path:
     """The checkpoint of the best seed on the source language's dev data."""
     scores = {}
     for seed in range(options.seeds):
-        method = f'method=[{{name = "xmixup", k = "auto", damage = {options.damage}}}]'
+        method = f"method.xmixup.damage={options.damage}"
         overrides = [f"seed={seed}", f"task.data={options.data}", f"encoder={options.encoder}"]
         file = HERE.parent / "configs" / "sib200" / "xmixup.toml"
         made = config.load(file, [*overrides, method, *options.override])
