@@ -68,7 +68,9 @@ def test_the_smoothed_mode_shows_votes_and_certificate(running: Running, tmp_pat
     text = "The striker scored twice and the home team won the final."
     page = dom(f"{running.url}/#mode=smoothed&text={quote(text)}", tmp_path)
     assert re.search(r"<dt>votes</dt><dd>\d+ of \d+", page)
-    assert "<dt>certificate</dt>" in page
+    assert re.search(r"<dt>certificate</dt><dd[^>]*>none<", page)  # nobody asked for a radius
+    page = dom(f"{running.url}/#mode=smoothed&radius=0.02&text={quote(text)}", tmp_path)
+    assert re.search(r"<dt>certificate</dt><dd[^>]*>l2 0\.0\d+ at the embeddings, gaussian", page)
 
 
 @pytest.mark.slow
