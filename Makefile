@@ -13,7 +13,9 @@ setup: .venv/installed
 test: .venv/installed
 	.venv/bin/pytest -n auto -m "not slow and not gpu"
 
+# With Ray, whose test is a slow one. Those of Spark and of the page need pyspark and Java, and Chromium.
 test-all: .venv/installed
+	.venv/bin/pip install -q -c constraints.txt -e '.[ray]'
 	.venv/bin/pytest -n auto -m "not gpu"
 
 lint: .venv/installed
