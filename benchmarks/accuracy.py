@@ -81,19 +81,20 @@ def main() -> None:
     for seed in range(options.seeds):
         for name in with_vanilla(names):
             runs.setdefault(name, []).append(one_run(options, name, seed, items))
-            results = compare({n: [run["correct"] for run in r] for n, r in runs.items()}, items)
-            results |= {
-                "task": options.task,
-                "encoder": options.encoder,
-                "encoder_weights": one_encoder(options.encoder, runs),
-                "runs": {
-                    n: [{"overrides": run["overrides"], "stages": run["stages"]} for run in r]
-                    for n, r in runs.items()
-                },
-            }
-            out.parent.mkdir(parents=True, exist_ok=True)
-            out.write_text(json.dumps(results, indent=1) + "\n")
-            out.with_suffix(".md").write_text(markdown(results))
+        # After each seed, so that there is a table before the last.
+        results = compare({n: [run["correct"] for run in r] for n, r in runs.items()}, items)
+        results |= {
+            "task": options.task,
+            "encoder": options.encoder,
+            "encoder_weights": one_encoder(options.encoder, runs),
+            "runs": {
+                n: [{"overrides": run["overrides"], "stages": run["stages"]} for run in r]
+                for n, r in runs.items()
+            },
+        }
+        out.parent.mkdir(parents=True, exist_ok=True)
+        out.write_text(json.dumps(results, indent=1) + "\n")
+        out.with_suffix(".md").write_text(markdown(results))
     draw(json.loads(out.read_text()), out.with_suffix(".png"))
     print(out.with_suffix(".md").read_text())
 
