@@ -482,6 +482,8 @@ def markdown(results: dict[str, Any]) -> str:
         f" {tokens['p50']:.0f}, p90 {tokens['p90']:.0f}, p99 {tokens['p99']:.0f};"
         f" {results['setting']['cores']} cores. Means over rounds; latencies in ms."
     )
+    lines += ["", "| | goal | measured |", "|---|---|---|"]
+    lines += [f"| {name} | {goal} | {found} |" for name, goal, found in goals(results)]
     if "peers" in results:
         lines += ["", *_closed_table(results["peers"]["rounds"])]
     for part in ("lone", "start", "memory"):
@@ -493,6 +495,65 @@ def markdown(results: dict[str, Any]) -> str:
             )
             lines += ["", f"**{part}**: {shown}"]
     return "\n".join(lines) + "\n"
+
+
+def goals(results: dict[str, Any]) -> list[tuple[str, str, str]]:
+    """What is wanted of the service, and what it does: ratios of one run."""
+    out = []
+    if "peers" in results:
+        rounds = results["peers"]["rounds"]
+        best = {name: _best(rounds, name) for found in rounds for name in found}
+        others = {
+            name: (rate, p99)
+            for name, (rate, p99) in best.items()
+            if rate and not name.startswith(("xlt", "bare"))
+        }
+        mine, half = best["xlt int8"], best["xlt fp32"]
+        torch = others.get("infinity torch")
+        if torch:
+            out.append(("int8 to infinity's torch engine", "≥ 5", f"{mine[0] / torch[0]:.2f}"))
+            out.append(("fp32 to it", "≥ 1.2", f"{half[0] / torch[0]:.2f}"))
+            for name, own in (("int8", mine), ("fp32", half)):
+                worst = max(own[1][load] / torch[1][load] for load in own[1] if load in torch[1])
+                out.append((f"its p99 to {name}'s, worst load", "≥ 1", f"{1 / worst:.2f}"))
+        if others:
+            name = max(others, key=lambda other: others[other][0])
+            out.append(
+                (f"int8 to the best peer ({name})", "≥ 2", f"{mine[0] / others[name][0]:.2f}")
+            )
+        for precision, own in (("int8", mine), ("fp32", half)):
+            share = own[0] / best[f"bare {precision}"][0]
+            out.append((f"{precision} to the bare session", "≥ .85", f"{share:.2f}"))
+        wasted = [
+            (row["padding_waste"], clients)
+            for found in rounds
+            for clients, row in found["xlt int8"]["closed"].items()
+        ]
+        share, clients = max(wasted)
+        out.append((f"padding at worst ({clients} clients)", "≤ .10", f"{share:.3f}"))
+    for part, key, name, goal in (
+        ("lone", "overhead_ms", "a lone request over the session, ms", "≤ 3"),
+        ("start", "difference", "ready after an empty BentoML service, s", "≤ 3"),
+        ("memory", "growth_after_first_tenth", "memory at the end to a tenth of the way", "flat"),
+    ):
+        if part in results:
+            out.append((name, goal, f"{results[part][key]:.2f}"))
+    return out
+
+
+def _best(rounds: list[dict[str, Any]], name: str) -> tuple[float, dict[str, float]]:
+    """The most texts a second, and the p99 of each closed load; means over rounds."""
+    rows = [found[name] for found in rounds if name in found and "failed" not in found[name]]
+    if not rows:
+        return 0.0, {}
+    if "closed" not in rows[0]:
+        return statistics.mean(row["per_second"] for row in rows), {}
+    loads = rows[0]["closed"]
+
+    def mean(load_: str, key: str) -> float:
+        return statistics.mean(row["closed"][load_][key] for row in rows if load_ in row["closed"])
+
+    return max(mean(load_, "per_second") for load_ in loads), {x: mean(x, "p99") for x in loads}
 
 
 def _closed_table(rounds: list[dict[str, Any]]) -> list[str]:
