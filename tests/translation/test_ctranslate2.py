@@ -55,7 +55,12 @@ def test_a_text_is_translated_alike_in_any_company(chinese: CTranslate2) -> None
 
 
 @pytest.mark.parametrize(
-    "text", ["🙂", "a" * 3000, "12:30", "\u200b", "ÿ" * 50, "hello", "的" * 900]
+    "text",
+    [
+        *("🙂", "12:30", "\u200b", "ÿ" * 50, "hello", "的" * 50),
+        pytest.param("a" * 3000, marks=pytest.mark.slow, id="long"),
+        pytest.param("的" * 900, marks=pytest.mark.slow, id="long and Chinese"),
+    ],
 )
 def test_odd_texts_are_survived(chinese: CTranslate2, text: str) -> None:
     (out,) = translate(chinese, [text], "zh", "en")
