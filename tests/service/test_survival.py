@@ -297,5 +297,5 @@ def test_schemathesis_finds_no_server_error(
 
     probe()
     assert sum(tried.values()) >= 1
-    if mode is GenerationMode.POSITIVE and name != "swap":
-        assert tried[200]
+    if mode is GenerationMode.POSITIVE and name != "swap" and examples > 100:
+        assert tried[200]  # of fifteen random requests none may make sense
