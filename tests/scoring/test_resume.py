@@ -381,6 +381,9 @@ def test_what_the_translations_depend_on_may_not_change(
     table.write_text(table.read_text().replace("goal", "gate"))
     with pytest.raises(UsageError, match=r"begun with something else: translators"):
         score(order, open_predictor=opening())
+    config.write_text("engine = [")
+    with pytest.raises(UsageError, match="is not TOML"):
+        score(order, open_predictor=opening())
 
 
 @pytest.mark.parametrize("folder", [False, True])

@@ -295,7 +295,10 @@ def test_schemathesis_finds_no_server_error(
         success = "Models" if case.path == "/models" else "Answer"
         valid("Error" if answer.status_code >= 400 else success, answer.json())
 
-    probe()
+    makes_sense = mode is GenerationMode.POSITIVE and name != "swap"
+    for _ in range(10):  # of fifteen random requests none may make sense: then others are drawn
+        probe()
+        if tried[200] or not makes_sense:
+            break
     assert sum(tried.values()) >= 1
-    if mode is GenerationMode.POSITIVE and name != "swap" and examples > 100:
-        assert tried[200]  # of fifteen random requests none may make sense
+    assert tried[200] or not makes_sense

@@ -51,8 +51,8 @@ class CodeSwitch(Method):
     """``½ (loss(x) + loss(x')) + weight · (1 − cos)`` of aligned last-layer words.
 
     x' is drawn anew every time. Data: bilingual dictionaries (``lexicons/en-xx.tsv``); no languages:
-    those that the task is evaluated in, else all that there are. Composes with synonyms, isotropy, anchors; comes before what changes
-    embeddings.
+    those that the task is evaluated in, else all that there are. Composes with synonyms, isotropy,
+    anchors; comes before what changes embeddings.
     """
 
     languages: list[str] = field(default_factory=list)

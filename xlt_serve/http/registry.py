@@ -97,7 +97,7 @@ class Registry:
 
     async def follow(self) -> None:
         """Forever: load what another worker was asked to swap in."""
-        tried, rounds, said = self.generation, 0, ""
+        told, rounds, said = self.generation, 0, ""
         while True:
             await asyncio.sleep(POLL)
             rounds += 1
@@ -105,10 +105,9 @@ class Registry:
                 if rounds % 50 == 0:  # every ten seconds: notices who was killed
                     self.shared.workers()
                 wanted = self.shared.wanted()
-                if wanted.generation > max(self.generation, tried):
-                    error = await self._catch_up(wanted)
-                    tried = wanted.generation  # not before: what could not be read is tried again
-                    self.shared.report(wanted.generation, error)
+                if wanted.generation > told:
+                    self.shared.report(wanted.generation, await self._catch_up(wanted))
+                    told = wanted.generation  # not before: what could not be written is tried again
             except OSError as failed:  # no file handle left, say: the next round may have one
                 if str(failed) != said:
                     said = str(failed)

@@ -146,7 +146,8 @@ def essence(order: Order, bundle: Bundle, units: Sequence[Unit]) -> dict[str, An
 
 def _translators(file: Path) -> list[str]:
     """Of the config, and of the tables and models that it names."""
-    return [digest(part) for part in (file, *translation.materials(file)) if part.is_file()]
+    parts = [*translation.materials(file), file]  # which also says what is wrong with the config
+    return [digest(part) for part in parts if part.is_file()]
 
 
 def difference(before: dict[str, Any], now: dict[str, Any]) -> list[str]:

@@ -71,14 +71,7 @@ NEEDED = {"ctranslate2": "folder", "http": "url", "recorded": "file"}
 def load(file: Path, *observers: Observe) -> Translators:
     """Engines are opened here, so that what is missing is known at the start; ``observers`` hear what
     becomes of every text."""
-    try:
-        raw = tomllib.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UsageError(file, "is not there", "give a TOML file of translators") from None
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise UsageError(file, f"is not TOML ({error})") from None
-    if found := problems(raw):
-        raise ConfigError(file, found)
+    raw = _read(file)
     engines: dict[str, Engine] = {}
     kept = file.parent / raw["record"] if "record" in raw else None
     if kept is not None and kept.is_file():
@@ -107,12 +100,23 @@ def load(file: Path, *observers: Observe) -> Translators:
     return Translators(router, raw.get("deadline", DEADLINE))
 
 
+def _read(file: Path) -> Values:
+    try:
+        raw = tomllib.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UsageError(file, "is not there", "give a TOML file of translators") from None
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UsageError(file, f"is not TOML ({error})") from None
+    if found := problems(raw):
+        raise ConfigError(file, found)
+    return raw
+
+
 def materials(file: Path) -> list[Path]:
     """The files beside the config that translations depend on: tables and models. What is recorded on
     the way is not among them."""
-    raw = tomllib.loads(file.read_text(encoding="utf-8"))
     out = []
-    for values in raw.get("engine", {}).values():
+    for values in _read(file)["engine"].values():
         for place in (file.parent / values[key] for key in ("file", "folder") if key in values):
             out += sorted(p for p in place.rglob("*") if p.is_file()) if place.is_dir() else [place]
     return out
