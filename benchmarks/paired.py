@@ -6,6 +6,9 @@ language on test where it is open, else on dev, over the sentences that have a r
 the same in every column. Then the translations are damaged (words dropped, another sentence): what
 becomes of the accuracy and of λ, with and without ``damage`` in training. Then the cost, on a bundle.
 
+No epoch is selected, the last one counts: languages without an open test set are scored on dev, whose
+English sentences are those that selection would look at, and translate-test reads little else.
+
 Resumable: every run is kept under ``--work`` and read, not repeated, unless its config, the encoder's
 weights or the recorded translations have changed. Every run is evaluated on all languages that have
 translations; ``--languages`` chooses among them for the report. Writes
@@ -164,6 +167,7 @@ def one_run(
     folder = options.work / f"{name}-{seed}"
     file, changes = RUNS[name]
     overrides = [f"seed={seed}", f"task.data={options.data}", f"encoder={options.encoder}"]
+    overrides.append("select=last")  # see above
     made = config.load(CONFIGS / f"{file}.toml", [*overrides, *changes, *options.override])
     scored = {
         language: [mine.split, len(mine.items), digest(mine.items)]
@@ -267,14 +271,17 @@ def streams(
     """Both streams' probabilities, λ and the entropy that it hangs on."""
     network.eval()
     parts: dict[str, list[np.ndarray]] = {"target": [], "source": [], "ratio": [], "entropy": []}
-    for start in range(0, len(examples), 64):
-        batch = network.batch(examples[start : start + 64])
-        mixed = mixup.mixed(network, batch, list(sources[start : start + 64]))
+    order = sorted(range(len(examples)), key=lambda n: len(examples[n].text))  # pads less
+    for start in range(0, len(examples), 16):
+        chosen = order[start : start + 16]
+        batch = network.batch([examples[number] for number in chosen])
+        mixed = mixup.mixed(network, batch, [sources[number] for number in chosen])
         parts["target"].append(mixed.target.logits.softmax(-1).numpy())
         parts["source"].append(mixed.source.logits.softmax(-1).numpy())
         parts["ratio"].append(mixed.ratio.numpy())
         parts["entropy"].append(mixed.entropy.numpy())
-    return {name: np.concatenate(values) for name, values in parts.items()}
+    back = np.argsort(order)
+    return {name: np.concatenate(values)[back] for name, values in parts.items()}
 
 
 def spoilt(texts: Sequence[str], damage: str) -> list[str]:

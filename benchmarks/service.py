@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import itertools
 import json
 import os
 import platform
@@ -27,6 +28,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -320,9 +322,7 @@ def compare(options: argparse.Namespace, texts: list[str]) -> dict[str, Any]:
     for number in range(options.rounds):
         found: dict[str, Any] = {}
         for precision in ("int8", "fp32"):
-            found[f"bare {precision}"] = {
-                "per_second": bare(made[precision], texts, options.seconds)
-            }
+            found[f"bare {precision}"] = bare(made[precision], texts, options.seconds)
         for peer in peers(made, options.peers):
             try:
                 found[peer.name] = measured(peer, texts, options, rate, number)
@@ -376,23 +376,42 @@ def waste(before: dict[str, float], after: dict[str, float]) -> dict[str, float]
     return {"padding_waste": 1 - real / padded} if padded else {}
 
 
-def bare(folder: Path, texts: list[str], seconds: float) -> float:
-    """Texts a second of the session alone, all lengths known beforehand, in batches of the better size."""
+def bare(folder: Path, texts: list[str], seconds: float) -> dict[str, float]:
+    """Texts a second of the session alone, all lengths known beforehand: with all cores for one run, and
+    with one for each; in batches of several sizes. ``per_second`` is the best of them."""
     classifier = load(folder, threads=cores())
     pieces = [tokens.pieces[0] for tokens in classifier.encoder.encode(texts)]  # type: ignore[union-attr]
-    runner = classifier.runners.of("plain")
-    found = []
-    for budget in (512, 1024):
+    ways = [(budget, narrow) for narrow in (False, True) for budget in (128, 256, 512)]
+    mean = statistics.mean(piece.length for piece in pieces)
+    found = {}
+    for budget, narrow in ways:
+        runner = classifier.runners.of("plain", narrow)
         cut = plan([piece.length for piece in pieces], budget)
+        random.Random(0).shuffle(cut)  # a window need not end with the same lengths
         batches = [[pieces[i] for i in batch] for batch in cut]
         runner.run(batches[0])
-        begun, done = time.perf_counter(), 0
-        while time.perf_counter() - begun < seconds / 2:
-            for batch in batches:
+        numbers = itertools.count()
+        begun = time.perf_counter()
+        end = begun + max(2.0, seconds / len(ways))
+
+        def work(
+            runner: Any = runner, batches: Any = batches, numbers: Any = numbers, end: float = end
+        ) -> int:
+            done = 0
+            while time.perf_counter() < end:
+                batch = batches[next(numbers) % len(batches)]
                 runner.run(batch)
-                done += len(batch)
-        found.append(done / (time.perf_counter() - begun))
-    return max(found)
+                done += sum(piece.length for piece in batch)
+            return done
+
+        at_once = cores() if narrow else 1
+        with ThreadPoolExecutor(at_once) as pool:
+            tasks = [pool.submit(work) for _ in range(at_once)]
+            # By tokens: a short window may hold more of the long texts than another.
+            done = sum(task.result() for task in tasks) / mean
+        way = "a run on each core" if narrow else "a run on all cores"
+        found[f"{way}, {budget} tokens"] = done / (time.perf_counter() - begun)
+    return {"per_second": max(found.values()), **found}
 
 
 def lone(texts: list[str], seconds: float) -> dict[str, float]:

@@ -35,6 +35,25 @@ def test_it_learns_and_selects_on_source_dev(checkpoint: Path) -> None:
     assert metrics["dev_score"] == best
 
 
+def test_the_last_epoch_counts_where_nothing_selects(config_file: Path, tmp_path: Path) -> None:
+    """At such a rate training breaks down: the first epochs were the best."""
+    overrides = ["train.epochs=4", "train.learning_rate=0.05"]
+    found = {}
+    for select in ("source-dev", "last"):
+        made = config.load(config_file, [f"select={select}", *overrides])
+        metrics = trainer.train(made, tmp_path / select)
+        scores = [entry["eval_score"] for entry in metrics["log"] if "eval_score" in entry]
+        chosen = scores[-1] if select == "last" else max(scores)
+        assert metrics["dev_score"] == chosen
+        accuracies = [e["eval_accuracy"] for e in metrics["log"] if "eval_accuracy" in e]
+        # What was kept is what was scored.
+        expected = accuracies[scores.index(chosen)]
+        assert metrics["languages"]["en"]["accuracy"] == pytest.approx(expected)
+        found[select] = scores
+    assert found["last"] == found["source-dev"]  # the same training
+    assert max(found["last"]) > found["last"][-1]
+
+
 def test_what_is_left_is_no_pickle(checkpoint: Path) -> None:
     kinds = {file.suffix for file in checkpoint.iterdir() if file.is_file()}
     assert kinds <= {".safetensors", ".json", ".jinja", ".png"}

@@ -105,7 +105,7 @@ class Config:
     train: TrainConfig = field(default_factory=TrainConfig)
     stages: list[Stage] = field(default_factory=list)
     seed: int = 0
-    select: Literal["source-dev", "all-dev"] = "source-dev"
+    select: Literal["source-dev", "all-dev", "last"] = "source-dev"  # "last": the last epoch's
 
     def described(self) -> dict[str, Any]:
         """The resolved config as JSON values: what a run folder records and a resume compares."""

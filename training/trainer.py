@@ -115,7 +115,8 @@ class Run:
 def run_stage(
     run: Run, model: Classifier, source_set: list[Example], dev_set: list[Example]
 ) -> list[dict[str, Any]]:
-    """Train ``model`` through one stage, or the rest of it; its best state on dev is kept.
+    """Train ``model`` through one stage, or the rest of it; its best state on dev is kept, or, with
+    ``select = "last"``, its last.
 
     Returns the log. Everything random hangs on the seed and the stage's number.
     """
@@ -245,7 +246,7 @@ def _arguments(config: Config, train: TrainConfig, seed: int, folder: Path) -> T
         eval_strategy="epoch",
         save_strategy="epoch",
         save_total_limit=2,
-        load_best_model_at_end=True,
+        load_best_model_at_end=config.select != "last",
         metric_for_best_model="score",
         greater_is_better=True,
         logging_strategy="epoch",
@@ -277,20 +278,21 @@ def _metrics(
     config: Config, log: list[dict[str, Any]], model: Classifier, judge: bool
 ) -> dict[str, Any]:
     last = [entry for entry in log if entry["stage"] == len(config.stages) - 1]
+    scores = [entry["eval_score"] for entry in last if "eval_score" in entry]
     out: dict[str, Any] = {
         "selected_by": config.select,
-        "dev_score": max(entry["eval_score"] for entry in last if "eval_score" in entry),
+        "dev_score": scores[-1] if config.select == "last" else max(scores),
         "languages": {},
         "log": log,
     }
     if judge and config.task.name != "files":
         predict = evaluate.torch_predictor(model)
         progress = sys.stderr.isatty()
-        scores = evaluate.by_language(
+        judged = evaluate.by_language(
             predict, config.task.name, config.task.data, "dev", progress=progress
         )
-        out["languages"] = {language: vars(s) for language, s in scores.items()}
-        out["summary"] = evaluate.summary(scores, config.task.source)
+        out["languages"] = {language: vars(s) for language, s in judged.items()}
+        out["summary"] = evaluate.summary(judged, config.task.source)
     return out
 
 

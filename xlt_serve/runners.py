@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 from xlt_serve.batching import plan
@@ -45,21 +46,22 @@ KINDS: dict[str, Callable[[Session, int], Runner]] = {
 
 class Runners:
     """The runner of each graph, opened when it is first asked for: most requests are plain, and a
-    graph takes memory. May be used from several threads."""
+    graph takes memory. May be used from several threads. A ``narrow`` one runs on the core that asks
+    it, for several runs at once: another session, with packed weights of its own."""
 
     def __init__(self, bundle: Bundle, options: Options | None, budget: int) -> None:
         self.bundle, self.options, self.budget = bundle, options, budget
         # One lock for each: while a graph opens, the others run.
         self._opening = {graph: threading.Lock() for graph in KINDS}
-        self._open: dict[str, Runner] = {}
+        self._open: dict[tuple[str, bool], Runner] = {}
 
-    def of(self, graph: str) -> Runner:
-        if (runner := self._open.get(graph)) is not None:
+    def of(self, graph: str, narrow: bool = False) -> Runner:
+        if (runner := self._open.get((graph, narrow))) is not None:
             return runner
         with self._opening[graph]:
-            if graph not in self._open:
-                self._open[graph] = self._opened(graph)
-            return self._open[graph]
+            if (graph, narrow) not in self._open:
+                self._open[graph, narrow] = self._opened(graph, narrow)
+            return self._open[graph, narrow]
 
     def run(self, ask: Ask) -> Outputs:
         """All rows of an ask, in batches of similar length within the budget."""
@@ -69,8 +71,11 @@ class Runners:
             parts.append((batch, runner.run([ask.rows[i] for i in batch])))
         return join(parts, len(ask.rows))
 
-    def _opened(self, graph: str) -> Runner:
+    def _opened(self, graph: str, narrow: bool) -> Runner:
         if graph not in self.bundle.manifest.graphs:
             raise BundleError(self.bundle.path, f"has no {graph} graph", "export it again")
-        session = open_graph(self.bundle, graph, self.options, self.budget)
+        options = self.options or Options()
+        if narrow:
+            options = replace(options, threads=1)
+        session = open_graph(self.bundle, graph, options, self.budget)
         return KINDS[graph](session, self.bundle.manifest.pad_id)

@@ -1,9 +1,13 @@
 """The live queue: many predictions at once, their rows in common batches.
 
 Every request is a generator of asks (see ``steps``). Three kinds of threads serve them all: *prepare*
-threads begin the generators (tokenising), one *run* thread takes batches from the rows that wait, a
+threads begin the generators (tokenising), *run* threads take batches from the rows that wait, a
 *finish* thread goes on with what has run (votes, answers); so tokenising and running overlap. A lone
-row runs at once; rows that come while a run is under way wait for the next one.
+row runs at once; rows that come while all run threads are busy wait for the next run.
+
+There are as many run threads as ``streams``, on a CPU one for each core. Where rows are fewer than
+these, one run has all the cores; where they are more, each core has a run of its own, which takes twice
+as long on two cores and wastes nothing on waiting for the other at every operator.
 
 Which rows are next: each has a time at which it is due, namely when it was asked for, later by twice
 the time that the earlier rows of its request take. So a long request does not hold up short ones, and
@@ -38,6 +42,17 @@ PATIENCE = 2.0
 row costs, and what falls behind its times gets in front of newcomers."""
 
 
+BRIEF = 0.005
+"""Seconds that nobody minds to wait."""
+
+LAG_KNOWN = 0.1
+"""Seconds for which the event loop is held to be as late as it was: then a request is let in to see."""
+
+SMALL = 300
+"""Tokens that are prepared and finished on the event loop: that takes a fifth of a millisecond, and to
+wake another thread and be woken by it takes as long."""
+
+
 class Busy(XltError):
     """More waits than may wait; ``retry_after`` is in seconds."""
 
@@ -67,24 +82,29 @@ class Runner(Protocol):
 
 
 class Runners(Protocol):
-    """As in ``runners``: the graphs of one bundle. ``budget``: the most padded tokens of a run."""
+    """As in ``runners``: the graphs of one bundle. ``budget``: the most padded tokens of a run;
+    ``narrow``: for a run that has one core."""
 
     @property
     def budget(self) -> int: ...
 
-    def of(self, graph: str) -> Runner: ...
+    def of(self, graph: str, narrow: bool = False) -> Runner: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """``tokens`` and ``wait`` (seconds) bound what waits; ``slice`` is how long a run should take at
+    """``tokens`` and ``wait`` (seconds) bound what waits. Once that much has waited, work comes faster
+    than it is done, and to let everybody wait so long would help nobody: until no request had to be
+    refused for ``calm`` seconds, only those are let in that wait hardly longer than they run.
+    ``slice`` is how long a run should take at
     most, so that the next request does not wait longer for its turn, if that leaves ``least`` tokens
     in a run; ``speed`` is the first guess at tokens per second."""
 
     tokens: int = 500_000
     wait: float = 2.0
+    calm: float = 1.0
     slice: float = 0.1
-    least: int = 256
+    least: int = 128
     speed: float = 2000.0
 
 
@@ -151,15 +171,20 @@ _Entry: TypeAlias = tuple[_Part, int]
 
 
 class _Lane:
-    """The rows that wait for one graph, and how fast it runs."""
+    """The rows that wait for one graph, and how fast all streams together run it, in tokens a second."""
 
-    def __init__(self, graph: str, runner: Runner, budget: int, speed: float) -> None:
-        self.graph, self.runner, self.most, self.speed = graph, runner, budget, speed
+    def __init__(
+        self, graph: str, runner: Runner, narrow: Runner, budget: int, speed: float
+    ) -> None:
+        self.graph, self.runner, self.narrow = graph, runner, narrow
+        self.most, self.speed = budget, speed
         self.waiting: Waiting[_Entry] = Waiting()
         self._measured = False
 
-    def budget(self, limits: Limits) -> int:
-        return max(1, min(self.most, max(limits.least, int(self.speed * limits.slice))))
+    def budget(self, limits: Limits, streams: int) -> int:
+        """The most padded tokens of one of so many runs at once."""
+        at_once = int(self.speed / streams * limits.slice)
+        return max(1, min(self.most, max(limits.least, at_once)))
 
     def learn(self, padded: int, seconds: float) -> None:
         """A running mean of the speed; the first run counts whole."""
@@ -176,10 +201,14 @@ class Scheduler:
         limits: Limits | None = None,
         *,
         threads: int = 2,
+        streams: int = 1,
         on_run: Callable[[Run], None] = lambda run: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.limits, self.on_run, self.clock = limits or Limits(), on_run, clock
+        self.streams = streams
+        self._running = 0  # runs under way
+        self._whole = False  # one of them has all the cores
         # Other kinds of asks, by type: each is awaited beside the queue.
         self.others: dict[type, Callable[[Any], Awaitable[Any]]] = {}
         # Weak: what a bundle's graphs had here goes with the bundle.
@@ -188,11 +217,18 @@ class Scheduler:
         self._inside: set[Ticket] = set()  # requests that were let in and have not left
         self._open = True
         self._changed = threading.Condition()
+        self._flooded_until = 0.0
+        self._lag = 0.0, 0.0  # when an outcome reached the event loop last, and how late
+        self._typical = 0.0  # seconds of work of a request
         self._pace = 0.0  # seconds that a prepare thread takes for a guessed token
         self._prepare = ThreadPoolExecutor(threads, thread_name_prefix="prepare")
         self._finish = ThreadPoolExecutor(1, thread_name_prefix="finish")
-        self._runs = threading.Thread(target=self._work, name="run", daemon=True)
-        self._runs.start()
+        self._runs = [
+            threading.Thread(target=self._work, name=f"run-{number}", daemon=True)
+            for number in range(streams)
+        ]
+        for thread in self._runs:
+            thread.start()
 
     # Who comes in and goes.
 
@@ -207,9 +243,8 @@ class Scheduler:
 
     def refuse_if_full(self) -> None:
         """``Busy`` where nobody would be let in: worth knowing before a body is read."""
-        ahead = self.waiting_seconds()
-        if ahead > self.limits.wait:
-            raise Busy(ahead, ahead - self.limits.wait / 2)
+        with self._changed:
+            self._refuse_over(self._ahead(0.0))
 
     def admit(
         self,
@@ -231,9 +266,10 @@ class Scheduler:
                 raise Closed("", "the service is shutting down", "send the request again")
             ahead = self._ahead(guess * self._cost(), elsewhere)
             queued = self._queued_tokens()
-            longest = self.limits.wait if timeout is None else min(self.limits.wait, timeout)
-            if ahead > longest or (queued and queued + guess // generators > self.limits.tokens):
-                raise Busy(ahead, ahead - longest / 2)
+            self._refuse_over(ahead)
+            too_late = timeout is not None and ahead > timeout
+            if too_late or (queued and queued + guess // generators > self.limits.tokens):
+                raise Busy(ahead, ahead / 2)
             ticket = Ticket(self.clock(), guess, max(1, rows), guess // generators)
             self._guessed += guess
             self._inside.add(ticket)
@@ -246,6 +282,7 @@ class Scheduler:
                 return
             ticket.gone = True
             self._inside.discard(ticket)
+            self._typical += 0.05 * (ticket.asked - self._typical)
             self._settle(ticket, ticket.guess)
             if ticket.parts:
                 for lane in self._all():
@@ -269,13 +306,17 @@ class Scheduler:
         """The answer of ``steps``, its rows run among those of all others."""
         loop = asyncio.get_running_loop()
         value: Any = None
+        size = 0  # tokens of the last ask
         if ticket.begun is None:
             ticket.begun = self.clock()
         while True:
             # What has run is finished before what has just come is begun.
             pool = self._prepare if value is None else self._finish
-            async with ticket.turn:  # one request takes one thread, however long it is
-                step, seconds = await loop.run_in_executor(pool, _advance, steps, value, runners)
+            if (ticket.share if value is None else size) <= SMALL:
+                step, seconds = _advance(steps, value)
+            else:
+                async with ticket.turn:  # one request takes one thread, however long it is
+                    step, seconds = await loop.run_in_executor(pool, _advance, steps, value)
             if value is None:
                 with self._changed:
                     self._pace += 0.05 * (seconds / (ticket.share + 1) - self._pace)
@@ -284,6 +325,9 @@ class Scheduler:
                 answer: T = step.value
                 return answer
             if isinstance(step, Ask):
+                if not self._known(runners, step.graph):  # graphs open here, not while runs wait
+                    await loop.run_in_executor(pool, self.open, runners, step.graph)
+                size = sum(row.length for row in step.rows)
                 value = await self._rows(ticket, step, runners)
             else:
                 value = await self.others[type(step)](step)
@@ -292,7 +336,9 @@ class Scheduler:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Outputs] = loop.create_future()
 
-        def resolve(result: Outputs | BaseException) -> None:
+        def resolve(result: Outputs | BaseException, ready: float) -> None:
+            now = self.clock()
+            self._lag = now, now - ready
             if future.done():
                 return
             if isinstance(result, BaseException):
@@ -302,7 +348,7 @@ class Scheduler:
 
         def done(result: Outputs | BaseException) -> None:
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody listens
-                loop.call_soon_threadsafe(resolve, result)
+                loop.call_soon_threadsafe(resolve, result, self.clock())
 
         part = _Part(ticket, ask.rows, done, len(ask.rows))
         if not ask.rows:
@@ -321,26 +367,45 @@ class Scheduler:
             self._changed.notify_all()
         return await future
 
-    # The run thread.
+    # The run threads.
 
     def _work(self) -> None:
         while True:
             with self._changed:
-                while not (lanes := [lane for lane in self._all() if lane.waiting.tokens]):
+                while self._whole or not any(lane.waiting.tokens for lane in self._all()):
                     if not self._open and not self._inside:
                         return
                     self._changed.wait()
-                lane = min(lanes, key=lambda lane: lane.waiting.first())
-                batch = lane.waiting.take(lane.budget(self.limits))
+                lane, batch, whole = self._next()
+                self._running += 1
+                self._whole = whole
             try:
-                self._run(lane, batch)
+                self._run(lane, batch, whole)
             except Exception as error:  # of ours, not of the model: nobody may wait for ever
                 for part in {id(part): part for part, _ in batch}.values():
                     if not part.dead and part.left:
                         self._fail(part, error)
-            del lane, lanes, batch  # or an idle queue would keep a bundle that was swapped out
+            finally:
+                with self._changed:
+                    self._running -= 1
+                    if whole:
+                        self._whole = False
+                        self._changed.notify_all()
+            del lane, batch  # or an idle queue would keep a bundle that was swapped out
 
-    def _run(self, lane: _Lane, batch: list[_Entry]) -> None:
+    def _next(self) -> tuple[_Lane, list[_Entry], bool]:
+        """The rows that run next, and whether on all cores. With the lock held."""
+        lanes = [lane for lane in self._all() if lane.waiting.tokens]
+        lane = min(lanes, key=lambda lane: lane.waiting.first())
+        idle = self.streams - self._running
+        if idle == self.streams and sum(len(each.waiting) for each in lanes) < self.streams:
+            return lane, lane.waiting.take(lane.budget(self.limits, 1)), True
+        budget = lane.budget(self.limits, self.streams)
+        if idle > 1:  # one must not take all while the others have nothing to do
+            budget = min(budget, -(-lane.waiting.tokens // idle))
+        return lane, lane.waiting.take(budget), self.streams == 1
+
+    def _run(self, lane: _Lane, batch: list[_Entry], whole: bool) -> None:
         """Run a batch; if it fails, its halves, until the row that made it fail is alone."""
         batch = [entry for entry in batch if not entry[0].dead]
         if not batch:
@@ -354,21 +419,21 @@ class Scheduler:
         error: Exception | None = None
         outputs: Outputs = {}
         try:
-            outputs = lane.runner.run(rows)
+            outputs = (lane.runner if whole else lane.narrow).run(rows)
         except Exception as raised:  # whatever the runtime throws, the thread goes on
             error = raised
         seconds, padded = self.clock() - begun, max(lengths) * len(rows)
         if error is None:
             with self._changed:
-                lane.learn(padded, seconds)
+                lane.learn(padded if whole else padded * self.streams, seconds)
             self._deliver(batch, outputs, seconds)
         elif len(batch) == 1:
             self._fail(batch[0][0], error)
         self.on_run(Run(lane.graph, len(rows), sum(lengths), padded, seconds, error is not None))
         if error is not None and len(batch) > 1:
             middle = len(batch) // 2
-            self._run(lane, batch[:middle])
-            self._run(lane, batch[middle:])
+            self._run(lane, batch[:middle], whole)
+            self._run(lane, batch[middle:], whole)
 
     def _deliver(self, batch: list[_Entry], outputs: Outputs, seconds: float) -> None:
         places: dict[int, tuple[_Part, list[int], list[int]]] = {}
@@ -377,20 +442,26 @@ class Scheduler:
             numbers.append(number)
             here.append(place)
         tickets = {id(part.ticket): part.ticket for part, _, _ in places.values()}
-        for ticket in tickets.values():
-            ticket.ran += seconds
-        for part, numbers, here in places.values():
-            part.outputs.append((numbers, {name: v[here] for name, v in outputs.items()}))
-            with self._changed:
+        whole = []
+        with self._changed:
+            for ticket in tickets.values():
+                ticket.ran += seconds
+            for part, numbers, here in places.values():
+                if part.failed:  # in another stream, while this ran
+                    continue
+                part.outputs.append((numbers, {name: v[here] for name, v in outputs.items()}))
                 part.did(len(numbers) / part.left)
                 part.left -= len(numbers)
                 if not part.left:
                     part.ticket.parts -= 1
-            if not part.left:
-                part.done(join(part.outputs, len(part.rows)))
+                    whole.append(part)
+        for part in whole:
+            part.done(join(part.outputs, len(part.rows)))
 
     def _fail(self, part: _Part, error: Exception) -> None:
         with self._changed:
+            if part.failed:
+                return
             part.failed = True
             part.did(1.0)
             part.ticket.parts -= 1
@@ -402,15 +473,16 @@ class Scheduler:
 
     @property
     def alive(self) -> bool:
-        """Whether rows still run: where the thread has died, every request would wait in vain."""
-        return self._runs.is_alive()
+        """Whether rows still run: where the threads have died, every request would wait in vain."""
+        return all(thread.is_alive() for thread in self._runs)
 
     def close(self) -> None:
         """Take no more requests, wait until those that are in have left, end the threads."""
         with self._changed:
             self._open = False
             self._changed.notify_all()
-        self._runs.join()
+        for thread in self._runs:
+            thread.join()
         self._prepare.shutdown()
         self._finish.shutdown()
 
@@ -422,7 +494,8 @@ class Scheduler:
     def _lane(self, runners: Runners, graph: str) -> _Lane:
         lanes = self._lanes.setdefault(runners, {})
         if graph not in lanes:
-            lanes[graph] = _Lane(graph, runners.of(graph), runners.budget, self.limits.speed)
+            runner, narrow = self.open(runners, graph)
+            lanes[graph] = _Lane(graph, runner, narrow, runners.budget, self.limits.speed)
         return lanes[graph]
 
     def _waiting_tokens(self) -> int:
@@ -449,10 +522,32 @@ class Scheduler:
             total += min(left, due + (done + left) / ticket.rows)
         return total
 
+    def _refuse_over(self, ahead: float) -> None:
+        """``Busy`` where a request would wait too long, by what is too long now."""
+        now, longest = self.clock(), self.limits.wait
+        if now < self._flooded_until:
+            longest = min(longest, max(BRIEF, self._typical))
+        seen, lag = self._lag
+        if now - seen < LAG_KNOWN:  # many small requests: the event loop itself can't keep up
+            ahead = max(ahead, lag)
+        if ahead > longest:
+            self._flooded_until = now + self.limits.calm
+            raise Busy(ahead, ahead - longest / 2)
+
     def _settle(self, ticket: Ticket, tokens: int) -> None:
         """A cost is known, or of no interest any more: the guess at it is taken back."""
         self._guessed -= tokens
         ticket.guess -= tokens
+
+    # Without it.
+
+    def _known(self, runners: Runners, graph: str) -> bool:
+        return graph in self._lanes.get(runners, ())
+
+    def open(self, runners: Runners, graph: str) -> tuple[Runner, Runner]:
+        """The graph for a run that has all the cores, and for runs that have one each."""
+        runner = runners.of(graph)
+        return runner, runners.of(graph, narrow=True) if self.streams > 1 else runner
 
 
 @dataclass(frozen=True, slots=True)
@@ -460,15 +555,11 @@ class _Done:
     value: Any
 
 
-def _advance(steps: Steps[Any], value: Any, runners: Runners) -> tuple[Any, float]:
-    """The next ask, or that there is none, and the seconds it took. Graphs are opened here, not
-    while the runs wait."""
+def _advance(steps: Steps[Any], value: Any) -> tuple[Any, float]:
+    """The next ask, or that there is none, and the seconds it took."""
     begun = time.perf_counter()
     try:
         ask = next(steps) if value is None else steps.send(value)
     except StopIteration as done:  # which no future can carry
         return _Done(done.value), time.perf_counter() - begun
-    seconds = time.perf_counter() - begun
-    if isinstance(ask, Ask):
-        runners.of(ask.graph)
-    return ask, seconds
+    return ask, time.perf_counter() - begun

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import heapq
+from bisect import insort
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Generic, TypeVar
 
@@ -10,6 +11,12 @@ OVERHEAD = 10
 """What a run costs beside its tokens, in tokens: weights are read and threads woken for each. Measured,
 it is 16 (XLM-R-base, int8) to 60 (the small model); but a row that is left behind finds better company
 later, and by simulation a queue does best with about half of that."""
+
+WINDOW = 4
+"""So many runs' worth of the rows that are due first are looked at for company. Were all of them, the
+newest rows of a common length would run before old ones of a rare length, which find company when they
+are due first and not before: by simulation of 32 clients (XLM-R-base) the p99 would be a third longer
+for 2 % more texts."""
 
 T = TypeVar("T")
 
@@ -72,45 +79,50 @@ class Waiting(Generic[T]):
     """The rows of one graph, each with the time at which it is due."""
 
     def __init__(self) -> None:
-        self._rows: dict[int, list[tuple[float, int, T]]] = {}  # by length, a heap by time
+        # By time, ties by arrival, which no two rows share: the rows themselves are never compared.
+        self._rows: list[tuple[float, int, int, T]] = []
         self._next = 0
         self.tokens = 0
 
     def __len__(self) -> int:
-        return sum(map(len, self._rows.values()))
+        return len(self._rows)
 
     def push(self, length: int, due: float, row: T) -> None:
-        self._next += 1  # ties go by arrival
-        heapq.heappush(self._rows.setdefault(length, []), (due, self._next, row))
+        self._next += 1
+        insort(self._rows, (due, self._next, length, row))
         self.tokens += length
 
     def first(self) -> tuple[float, int]:
         """When the most urgent row is due, and its length."""
-        (due, _), length = min((rows[0][:2], length) for length, rows in self._rows.items())
+        due, _, length, _ = self._rows[0]
         return due, length
 
     def take(self, budget: int, overhead: int = OVERHEAD) -> list[T]:
         """The rows of the next run: the one due first, and those that go well with it."""
         _, anchor = self.first()
-        counts = {length: len(rows) for length, rows in self._rows.items()}
+        seen, counts, tokens = 0, Counter[int](), 0
+        for _, _, length, _ in self._rows:
+            if tokens >= WINDOW * budget:
+                break
+            seen, tokens = seen + 1, tokens + length
+            counts[length] += 1
+        chosen = choose(counts, anchor, budget, overhead)
         out: list[T] = []
-        for length, number in choose(counts, anchor, budget, overhead).items():
-            heap = self._rows[length]
-            out += [heapq.heappop(heap)[2] for _ in range(number)]
-            self.tokens -= number * length
-            if not heap:
-                del self._rows[length]
+        left = []
+        for entry in self._rows[:seen]:
+            _, _, length, row = entry
+            if chosen.get(length, 0):
+                chosen[length] -= 1
+                out.append(row)
+                self.tokens -= length
+            else:
+                left.append(entry)
+        self._rows[:seen] = left
         return out
 
     def drop(self, unwanted: Callable[[T], bool]) -> int:
         """Take out rows that nobody waits for any more; how many there were."""
-        before = len(self)
-        for length, rows in list(self._rows.items()):
-            kept = [entry for entry in rows if not unwanted(entry[2])]
-            self.tokens -= length * (len(rows) - len(kept))
-            heapq.heapify(kept)
-            if kept:
-                self._rows[length] = kept
-            else:
-                del self._rows[length]
-        return before - len(self)
+        before = len(self._rows)
+        self._rows = [entry for entry in self._rows if not unwanted(entry[3])]
+        self.tokens = sum(length for _, _, length, _ in self._rows)
+        return before - len(self._rows)

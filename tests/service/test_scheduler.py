@@ -46,7 +46,7 @@ class Squares:
     def __hash__(self) -> int:
         return id(self)
 
-    def of(self, graph: str) -> Squares:
+    def of(self, graph: str, narrow: bool = False) -> Squares:
         return self
 
     def run(self, rows: Sequence[Word]) -> Outputs:
@@ -67,9 +67,9 @@ def squares(texts: Sequence[str], rounds: int = 1) -> Steps[list[int]]:
     return values
 
 
-@pytest.fixture
-def scheduler() -> Iterator[Scheduler]:
-    made = Scheduler(Limits(least=64, speed=1e4))
+@pytest.fixture(params=[1, 3], ids=["one stream", "three streams"])
+def scheduler(request: pytest.FixtureRequest) -> Iterator[Scheduler]:
+    made = Scheduler(Limits(least=64, speed=1e4), streams=request.param)
     yield made
     made.close()
 
@@ -420,7 +420,7 @@ def test_lanes_go_with_their_bundle(scheduler: Scheduler) -> None:
     class Opened:
         budget = 64
 
-        def of(self, graph: str) -> Squares:
+        def of(self, graph: str, narrow: bool = False) -> Squares:
             return Squares()
 
     async def main() -> None:
@@ -459,3 +459,126 @@ def test_it_answers_like_the_library(scheduler: Scheduler) -> None:
     for settings, got in zip(wanted * 3, asyncio.run(main()), strict=True):
         expected = drive(classifier.steps(texts, settings), classifier.runners.run)
         assert [p.to_dict() for p in got] == [p.to_dict() for p in expected]  # type: ignore[attr-defined]
+
+
+class Cores:
+    """A model on two cores: ``wide`` runs have both, ``narrow`` ones one each; all wait for the gate."""
+
+    budget = 1000
+
+    def __init__(self) -> None:
+        self.gate = threading.Event()
+        self.under_way: list[tuple[bool, list[str]]] = []
+        self.done: list[tuple[bool, list[str]]] = []
+
+    def of(self, graph: str, narrow: bool = False) -> SimpleNamespace:
+        return SimpleNamespace(run=lambda rows: self.run(rows, narrow))
+
+    def run(self, rows: Sequence[Word], narrow: bool) -> Outputs:
+        entry = narrow, [row.text for row in rows]
+        self.under_way.append(entry)
+        self.gate.wait(10)
+        self.under_way.remove(entry)
+        self.done.append(entry)
+        if any("poison" in row.text for row in rows):
+            raise MemoryError("poisoned")
+        return {"values": np.array([row.length**2 for row in rows])}
+
+
+def test_a_lone_row_has_all_cores_and_many_rows_have_one_each() -> None:
+    scheduler, model = Scheduler(Limits(speed=1e6), streams=2), Cores()
+
+    async def main() -> None:
+        first = asyncio.create_task(ask(scheduler, model, ["x"]))  # type: ignore[arg-type]
+        await until(lambda: bool(model.under_way))
+        others = [
+            asyncio.create_task(ask(scheduler, model, ["y" * 5]))  # type: ignore[arg-type]
+            for _ in range(6)
+        ]
+        await until(lambda: scheduler.waiting_tokens() == 30)
+        assert model.under_way == [(False, ["x"])]  # it has all the cores: the others wait
+        model.gate.set()
+        await first
+        await asyncio.gather(*others)
+
+    asyncio.run(main())
+    scheduler.close()
+    assert all(narrow for narrow, _ in model.done[1:])
+    assert sorted(len(rows) for _, rows in model.done[1:]) == [3, 3]  # neither takes all
+
+
+def test_streams_run_at_the_same_time_and_a_request_that_fails_in_one_fails_once() -> None:
+    scheduler, model = Scheduler(Limits(speed=1e6), streams=2), Cores()
+
+    async def main() -> None:
+        # Rows of two lengths that do not go together: a run for each.
+        ticket = scheduler.admit(100, rows=4)
+        rows = ["a" * 200, "a" * 200, "poison", "poison"]
+        bad = asyncio.create_task(scheduler.predict(ticket, squares(rows), model))  # type: ignore[arg-type]
+        await until(lambda: len(model.under_way) == 2)
+        good = asyncio.create_task(ask(scheduler, model, ["b" * 7]))  # type: ignore[arg-type]
+        await until(lambda: scheduler.waiting_tokens() >= 7)
+        model.gate.set()
+        with pytest.raises(RunFailed):
+            await bad
+        scheduler.leave(ticket)
+        assert await good == [49]
+        assert ticket.parts == 0
+        assert scheduler.waiting_tokens() == scheduler.waiting_seconds() == 0
+
+    asyncio.run(main())
+    scheduler.close()
+
+
+def test_in_a_flood_only_those_are_let_in_that_hardly_wait() -> None:
+    """By a clock of its own: once two seconds of work have waited, short waits count as long, until
+    nobody has been refused for a second."""
+    now = [100.0]
+    scheduler = Scheduler(Limits(speed=1000, wait=2, calm=1), clock=lambda: now[0])
+
+    def tokens(number: int) -> Any:
+        return scheduler.admit(3 * number)
+
+    first = tokens(1500)
+    second = tokens(800)  # waits for 1.5 s: that is let in
+    with pytest.raises(Busy):
+        tokens(10)  # 2.3 s
+    scheduler.leave(first)
+    with pytest.raises(Busy):
+        tokens(10)  # .8 s would have been fine before
+    with pytest.raises(Busy):
+        scheduler.refuse_if_full()
+    scheduler.leave(second)
+    scheduler.leave(tokens(10))  # nothing waits
+    third = tokens(800)
+    now[0] += 1.5  # the flood is over
+    scheduler.leave(tokens(10))
+    scheduler.leave(third)
+    scheduler.close()
+
+
+def test_a_late_event_loop_refuses_before_it_drowns() -> None:
+    """Many small requests: the rows are run before the loop has time for their answers."""
+    now = [100.0]
+    scheduler = Scheduler(Limits(speed=1e6, wait=0.5), clock=lambda: now[0])
+    model = Squares()
+
+    async def main() -> None:
+        await ask(scheduler, model, ["x"])  # opens the graph
+        ticket = scheduler.admit(3)
+        task = asyncio.create_task(scheduler.predict(ticket, squares(["x"]), model))
+        await asyncio.sleep(0)
+        end = time.monotonic() + 5
+        while len(model.batches) < 2 and time.monotonic() < end:
+            time.sleep(0.001)  # the loop does not get to the answer
+        time.sleep(0.05)
+        now[0] += 0.7
+        assert await task == [1]
+        scheduler.leave(ticket)
+        with pytest.raises(Busy):
+            scheduler.admit(3)
+        now[0] += 0.2  # that is long ago: let one in and see
+        scheduler.leave(scheduler.admit(3))
+
+    asyncio.run(main())
+    scheduler.close()

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xlt_serve.waiting import Waiting, choose
+from xlt_serve.waiting import WINDOW, Waiting, choose
 
 LENGTHS = st.lists(st.integers(1, 40), min_size=1, max_size=7)
 
@@ -62,6 +62,16 @@ def test_the_row_due_first_is_in_every_batch_and_every_row_in_one(
         lengths = [left.pop(number)[0] for number in batch]
         assert len(batch) == 1 or max(lengths) * len(lengths) <= budget
     assert len(waiting) == 0 == waiting.tokens
+
+
+@given(st.lists(st.integers(1, 60), min_size=1, max_size=80), st.integers(1, 200))
+def test_new_rows_do_not_run_before_many_older_ones(lengths: list[int], budget: int) -> None:
+    """A row is in the next run only if less than the window's tokens wait in front of it."""
+    waiting: Waiting[int] = Waiting()
+    for number, length in enumerate(lengths):
+        waiting.push(length, float(number), number)
+    for number in waiting.take(budget):
+        assert sum(lengths[:number]) < WINDOW * budget
 
 
 @pytest.mark.parametrize("seed", range(5))

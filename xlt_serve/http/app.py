@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import json
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -45,12 +46,15 @@ class Service:
         # Threads that tokenise hold the interpreter for so long at most while answers wait for it.
         sys.setswitchinterval(SWITCH)
         self.metrics = metrics()
-        self.scheduler = Scheduler(environment.limits, on_run=self._ran)
+        self.threads = environment.threads or max(1, available_cores() // environment.workers)
+        streams = environment.streams or self.threads
+        if environment.provider != "cpu":
+            streams = 1  # a GPU runs one batch after the other anyway
+        self.scheduler = Scheduler(environment.limits, streams=streams, on_run=self._ran)
         folder = environment.state or shared.default_folder()
         self.translators = None
         if environment.translators is not None:
             self.translators = translation.load(environment.translators, self.metrics.translated)
-        self.threads = environment.threads or max(1, available_cores() // environment.workers)
         common = shared.Shared(folder, environment.bundles, on_killed=forget)
         self.registry = Registry(common, self._opened, log)
         self.ready = False
@@ -70,7 +74,7 @@ class Service:
         )
         for graph in classifier.bundle.manifest.graphs:
             if graph in KINDS and graph in (self.environment.warm or KINDS):
-                classifier.runners.of(graph)
+                self.scheduler.open(classifier.runners, graph)
         for words in (1, 8, 64):
             text = "a " * words
             classifier.predict([(text, text) if classifier.bundle.manifest.pair else text] * 2)
@@ -83,6 +87,8 @@ class Service:
             items = [(text, text) if loaded.classifier.bundle.manifest.pair else text] * 4
             ask = answering.classify(loaded, items, Settings(), 60)
             await answering.answer(self.scheduler, loaded, items, ask, 60)
+        gc.collect()
+        gc.freeze()  # what is loaded stays: looking through it for garbage, again and again, takes 4 %
         self.ready = True
         names = {one.name: one.classifier.bundle.manifest.version for one in self.registry.all()}
         self.log.write("ready", bundles=names, provider=self.environment.provider)
@@ -105,6 +111,7 @@ def create(gate: Gate, environment: Environment | None = None) -> Starlette:
         gate.keys, gate.admins = Keys(given.keys), Keys(given.admin_keys)
         service = app.state.service = Service(given, gate.log)
         await service.start()
+        gate.refuse_if_full = service.scheduler.refuse_if_full
         following = asyncio.create_task(service.registry.follow())
         try:
             yield
@@ -169,7 +176,6 @@ async def _disconnected(request: Request) -> None:
 
 async def classify(request: Request) -> Response:
     service = service_of(request)
-    service.scheduler.refuse_if_full()
     asked = wire.parse(wire.ClassifyRequest, await body_of(request))
     options = wire.settings_of(asked)
     items = answering.items_of(asked, service.environment.max_items)
@@ -185,7 +191,6 @@ async def classify(request: Request) -> Response:
 
 async def zero_shot(request: Request) -> Response:
     service = service_of(request)
-    service.scheduler.refuse_if_full()
     asked = wire.parse(wire.ZeroShotRequest, await body_of(request))
     texts = answering.listed(asked.texts, service.environment.max_items)
     loaded = _entailment(service.registry, asked.bundle)

@@ -20,6 +20,7 @@ from xlt_serve.http.failures import Refusal
 from xlt_serve.http.keys import Keys
 from xlt_serve.http.log import Log
 from xlt_serve.http.metrics import metrics
+from xlt_serve.scheduler import Busy
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -27,6 +28,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
+WORK = ("/classify", "/zero_shot")
 LOCKED = ("/classify", "/zero_shot", "/models")
 PATHS = (*LOCKED, "/", "/docs.json", "/metrics", "/livez", "/healthz", "/readyz")
 QUIET = ("/livez", "/healthz", "/readyz", "/metrics")  # asked every few seconds: not in the log
@@ -39,7 +41,22 @@ class Gate:
 
     keys: Keys = field(default_factory=lambda: Keys(()))
     admins: Keys = field(default_factory=lambda: Keys(()))
+    refuse_if_full: Callable[[], None] = lambda: None
     log: Log = field(default_factory=Log)
+
+    def full(self, scope: Scope) -> Busy | None:
+        """That there is no room for a request that could pass."""
+        if scope["path"] not in WORK or scope["method"] != "POST":
+            return None
+        try:
+            self.refuse_if_full()
+            return None
+        except Busy as busy:
+            try:
+                self.check(scope)
+            except Refusal:
+                return None
+            return busy
 
     def check(self, scope: Scope) -> None:
         path = scope["path"].rstrip("/") or "/"
@@ -76,6 +93,7 @@ def _unauthorized(what: str) -> Refusal:
 class Guard:
     def __init__(self, app: App, gate: Gate) -> None:
         self.app, self.gate = app, gate
+        self._refused, self._tell_at = 0, 0.0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -83,6 +101,9 @@ class Guard:
             return
         begun = time.perf_counter()
         request_id = _request_id(scope)
+        if (busy := self.gate.full(scope)) is not None:
+            await self._refuse(busy, scope["path"], request_id, send)
+            return
         # Handlers add what they know: bundle, mode, items; the log and the metrics read it.
         known: dict[str, Any] = {"id": request_id}
         scope.setdefault("state", {})["known"] = known
@@ -103,6 +124,22 @@ class Guard:
             measured.in_flight.dec()
             await sent.flush(scope, receive)
             self._record(scope, known, sent, time.perf_counter() - begun, error)
+
+    async def _refuse(self, busy: Busy, path: str, request_id: str, send: Send) -> None:
+        """The shortest way out: in a flood thousands a second take it. The log has a line a second."""
+        response = failures.response(busy, request_id)
+        headers = [*response.raw_headers, (b"x-request-id", request_id.encode())]
+        status = response.status_code
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": response.body})
+        measured = metrics()
+        measured.requests.labels(path, status).inc()
+        measured.refused.labels(busy.code).inc()
+        self._refused += 1
+        if time.monotonic() >= self._tell_at:
+            self._tell_at = time.monotonic() + 1
+            self.gate.log.write("refused", code=busy.code, requests=self._refused)
+            self._refused = 0
 
     def _record(
         self,

@@ -24,6 +24,7 @@ class Environment:
     provider: str = "cpu"
     workers: int = 1
     threads: int = 0
+    streams: int = 0  # runs at once on a CPU; 0: as many as threads
     max_body: int = 8 * MB
     max_items: int = 1000
     timeout: float = 60.0
@@ -49,6 +50,7 @@ def read(environment: Mapping[str, str] | None = None) -> Environment:
         provider=given.get("XLT_PROVIDER") or "cpu",
         workers=int(_number(given, "XLT_WORKERS", 1, least=1)),
         threads=int(_number(given, "XLT_THREADS", 0)),
+        streams=int(_number(given, "XLT_STREAMS", 0)),
         max_body=int(_number(given, "XLT_MAX_BODY", 8 * MB, least=1)),
         max_items=int(_number(given, "XLT_MAX_ITEMS", 1000, least=1)),
         timeout=_number(given, "XLT_TIMEOUT", 60.0, least=0.001),
