@@ -266,6 +266,8 @@ def peers(made: dict[str, Path], wanted: Sequence[str] | None) -> list[Peer]:
                     "32",
                     "--url-prefix",
                     "",
+                    # Its own warm-up sends the optimum engine texts longer than XLM-R has positions.
+                    *(["--no-model-warmup"] if engine == "optimum" else []),
                 ],
                 {"OMP_NUM_THREADS": threads, "DO_NOT_TRACK": "1", "HF_HUB_OFFLINE": "1"},
                 "/classify",

@@ -29,7 +29,7 @@ REQUIREMENTS = {
         _TORCH,
         "transformers==4.48.3",
         "infinity-emb[server,logging,torch,optimum]==0.0.78",
-        "optimum[onnxruntime]==1.26.1",
+        "optimum[onnxruntime]==1.24.0",  # later ones refuse the path that infinity gives them
         "datasets==3.6.0",
         "pyarrow==20.0.0",
         "click<8.2",
