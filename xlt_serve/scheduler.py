@@ -287,7 +287,8 @@ class Scheduler:
             if ticket.parts:
                 for lane in self._all():
                     lane.waiting.drop(lambda entry: entry[0].dead)
-            self._changed.notify_all()
+            if not self._open:
+                self._changed.notify_all()
 
     @contextlib.contextmanager
     def elsewhere(self, ticket: Ticket) -> Iterator[None]:
@@ -364,7 +365,7 @@ class Scheduler:
                 ticket.asked, ticket.left = ticket.asked + work, ticket.left + work
                 ticket.tokens += row.length
                 part.work += work
-            self._changed.notify_all()
+            self._changed.notify(len(ask.rows))  # a machine may have a hundred streams: wake no crowd
         return await future
 
     # The run threads.
@@ -390,7 +391,7 @@ class Scheduler:
                     self._running -= 1
                     if whole:
                         self._whole = False
-                        self._changed.notify_all()
+                        self._changed.notify(sum(len(each.waiting) for each in self._all()))
             del lane, batch  # or an idle queue would keep a bundle that was swapped out
 
     def _next(self) -> tuple[_Lane, list[_Entry], bool]:

@@ -478,6 +478,7 @@ class Cores:
         entry = narrow, [row.text for row in rows]
         self.under_way.append(entry)
         self.gate.wait(10)
+        time.sleep(0.1)  # so that the other core takes its part meanwhile
         self.under_way.remove(entry)
         self.done.append(entry)
         if any("poison" in row.text for row in rows):
