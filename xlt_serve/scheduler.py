@@ -49,7 +49,7 @@ LAG_KNOWN = 0.1
 """Seconds for which the event loop is held to be as late as it was: then a request is let in to see."""
 
 SMALL = 300
-"""Tokens that are prepared and finished on the event loop: that takes a fifth of a millisecond, and to
+"""Tokens of a plain request that are prepared and finished on the event loop: that takes a fifth of a millisecond, and to
 wake another thread and be woken by it takes as long."""
 
 
@@ -94,8 +94,8 @@ class Runners(Protocol):
 @dataclass(frozen=True, slots=True)
 class Limits:
     """``tokens`` and ``wait`` (seconds) bound what waits. Once that much has waited, work comes faster
-    than it is done, and to let everybody wait so long would help nobody: until no request had to be
-    refused for ``calm`` seconds, only those are let in that wait hardly longer than they run.
+    than it is done, and to let everybody wait so long would help nobody: as long as within ``calm``
+    seconds more are refused than let in, only those are let in that wait hardly longer than they run.
     ``slice`` is how long a run should take at
     most, so that the next request does not wait longer for its turn, if that leaves ``least`` tokens
     in a run; ``speed`` is the first guess at tokens per second."""
@@ -128,6 +128,7 @@ class Ticket:
     guess: int  # tokens that it is held to cost until it is tokenised
     rows: int = 1  # how many it will have, more or less
     share: int = 0  # of the guess, for each of its chunks
+    small: bool = False  # so that the event loop prepares and finishes it
     away: int = 0  # of the guess, for chunks that others have work with
     begun: float | None = None  # when the first of its chunks was to be tokenised
     asked: float = 0.0  # seconds of work that it has asked for
@@ -218,6 +219,7 @@ class Scheduler:
         self._open = True
         self._changed = threading.Condition()
         self._flooded_until = 0.0
+        self._let_in = self._turned_away = 0  # since the flood was noticed, or seen to go on
         self._lag = 0.0, 0.0  # when an outcome reached the event loop last, and how late
         self._typical = 0.0  # seconds of work of a request
         self._pace = 0.0  # seconds that a prepare thread takes for a guessed token
@@ -253,12 +255,14 @@ class Scheduler:
         generators: int = 1,
         rows: int = 1,
         elsewhere: bool = False,
+        small: bool = False,
     ) -> Ticket:
         """A ticket for a request of ``size`` bytes of text in so many generators and rows, or ``Busy``.
 
         What counts is the work in front of it, not its own: a request of any size gets in when nothing
         waits, and a short one beside a long one, whose later rows run after it. What is ``elsewhere``
-        stands in the way of those alone that are to go there too.
+        stands in the way of those alone that are to go there too. ``small``: nothing but this text has
+        to be prepared, so that the event loop may do it.
         """
         guess = size // BYTES_PER_TOKEN + 1
         with self._changed:
@@ -266,11 +270,15 @@ class Scheduler:
                 raise Closed("", "the service is shutting down", "send the request again")
             ahead = self._ahead(guess * self._cost(), elsewhere)
             queued = self._queued_tokens()
-            self._refuse_over(ahead)
-            too_late = timeout is not None and ahead > timeout
-            if too_late or (queued and queued + guess // generators > self.limits.tokens):
-                raise Busy(ahead, ahead / 2)
-            ticket = Ticket(self.clock(), guess, max(1, rows), guess // generators)
+            self._refuse_over(self._ahead(0.0))
+            longest = self.limits.wait if timeout is None else min(self.limits.wait, timeout)
+            # This one's own affair: a long request, or one that is to be translated.
+            if ahead > longest or (queued and queued + guess // generators > self.limits.tokens):
+                raise Busy(ahead, ahead - longest / 2)
+            self._let_in += 1
+            share = guess // generators
+            small = small and share <= SMALL
+            ticket = Ticket(self.clock(), guess, max(1, rows), share, small)
             self._guessed += guess
             self._inside.add(ticket)
         return ticket
@@ -313,7 +321,7 @@ class Scheduler:
         while True:
             # What has run is finished before what has just come is begun.
             pool = self._prepare if value is None else self._finish
-            if (ticket.share if value is None else size) <= SMALL:
+            if ticket.small and size <= SMALL:
                 step, seconds = _advance(steps, value)
             else:
                 async with ticket.turn:  # one request takes one thread, however long it is
@@ -365,7 +373,9 @@ class Scheduler:
                 ticket.asked, ticket.left = ticket.asked + work, ticket.left + work
                 ticket.tokens += row.length
                 part.work += work
-            self._changed.notify(len(ask.rows))  # a machine may have a hundred streams: wake no crowd
+            self._changed.notify(
+                len(ask.rows)
+            )  # a machine may have a hundred streams: wake no crowd
         return await future
 
     # The run threads.
@@ -496,7 +506,9 @@ class Scheduler:
         lanes = self._lanes.setdefault(runners, {})
         if graph not in lanes:
             runner, narrow = self.open(runners, graph)
-            lanes[graph] = _Lane(graph, runner, narrow, runners.budget, self.limits.speed)
+            # As fast as others, until it is known: after a swap a slow guess would refuse everybody.
+            speed = max((lane.speed for lane in self._all()), default=self.limits.speed)
+            lanes[graph] = _Lane(graph, runner, narrow, runners.budget, speed)
         return lanes[graph]
 
     def _waiting_tokens(self) -> int:
@@ -526,14 +538,28 @@ class Scheduler:
     def _refuse_over(self, ahead: float) -> None:
         """``Busy`` where a request would wait too long, by what is too long now."""
         now, longest = self.clock(), self.limits.wait
-        if now < self._flooded_until:
+        flooded = self._flooded(now)
+        if flooded:
             longest = min(longest, max(BRIEF, self._typical))
         seen, lag = self._lag
         if now - seen < LAG_KNOWN:  # many small requests: the event loop itself can't keep up
             ahead = max(ahead, lag)
         if ahead > longest:
-            self._flooded_until = now + self.limits.calm
+            if not flooded:
+                self._flooded_until = now + self.limits.calm
+                self._let_in = self._turned_away = 0
+            self._turned_away += 1
             raise Busy(ahead, ahead - longest / 2)
+
+    def _flooded(self, now: float) -> bool:
+        """Whether work comes much faster than it is done. That some have to be refused is no sign of it:
+        with so short a limit some always are."""
+        if now >= self._flooded_until:
+            lately = now < self._flooded_until + self.limits.calm
+            if lately and self._turned_away > self._let_in:
+                self._flooded_until = now + self.limits.calm
+            self._let_in = self._turned_away = 0
+        return now < self._flooded_until
 
     def _settle(self, ticket: Ticket, tokens: int) -> None:
         """A cost is known, or of no interest any more: the guess at it is taken back."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import random
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -532,8 +533,8 @@ def test_streams_run_at_the_same_time_and_a_request_that_fails_in_one_fails_once
 
 
 def test_in_a_flood_only_those_are_let_in_that_hardly_wait() -> None:
-    """By a clock of its own: once two seconds of work have waited, short waits count as long, until
-    nobody has been refused for a second."""
+    """By a clock of its own: once two seconds of work have waited, short waits count as long, as long as
+    more are refused than let in."""
     now = [100.0]
     scheduler = Scheduler(Limits(speed=1000, wait=2, calm=1), clock=lambda: now[0])
 
@@ -552,9 +553,68 @@ def test_in_a_flood_only_those_are_let_in_that_hardly_wait() -> None:
     scheduler.leave(second)
     scheduler.leave(tokens(10))  # nothing waits
     third = tokens(800)
-    now[0] += 1.5  # the flood is over
-    scheduler.leave(tokens(10))
+    with pytest.raises(Busy):
+        tokens(10)
+    now[0] += 1.1  # three were refused, two let in: it goes on
+    with pytest.raises(Busy):
+        tokens(10)
     scheduler.leave(third)
+    for _ in range(5):
+        scheduler.leave(tokens(10))
+    fourth = tokens(800)
+    now[0] += 1.1  # one was refused, six let in: it is over
+    scheduler.leave(tokens(10))
+    scheduler.leave(fourth)
+    scheduler.close()
+
+
+def test_a_load_that_can_be_carried_is_carried_after_a_flood() -> None:
+    """Half of the capacity, right after the flood: a few are refused for a second, then nobody."""
+    scheduler, model = Scheduler(Limits(speed=1000, wait=1, calm=0.5)), Squares()
+    model.seconds_per_token = 0.001
+    refused: list[float] = []
+
+    async def main() -> None:
+        await ask(scheduler, model, ["x" * 5])
+        flood = scheduler.admit(3 * 1500)
+        with pytest.raises(Busy):
+            scheduler.refuse_if_full()
+        scheduler.leave(flood)
+        begun, generator, tasks = time.monotonic(), random.Random(0), []
+
+        async def one() -> None:
+            try:
+                await ask(scheduler, model, ["x" * 5])
+            except Busy:
+                refused.append(time.monotonic() - begun)
+
+        while time.monotonic() - begun < 2.5:
+            tasks.append(asyncio.create_task(one()))
+            await asyncio.sleep(generator.expovariate(80))
+        await asyncio.gather(*tasks)
+
+    asyncio.run(main())
+    scheduler.close()
+    assert not [moment for moment in refused if moment > 1.2]
+
+
+def test_a_long_request_that_is_refused_is_no_flood() -> None:
+    now = [100.0]
+    scheduler = Scheduler(Limits(speed=1000, wait=2), clock=lambda: now[0])
+    long = scheduler.admit(3 * 20_000, rows=1000)
+    scheduler.leave(scheduler.admit(30))
+    with pytest.raises(Busy):
+        scheduler.admit(3 * 20_000, rows=1000)
+    scheduler.leave(scheduler.admit(30))  # as before
+    scheduler.leave(long)
+    translated = scheduler.admit(3 * 3000, elsewhere=True)
+    with scheduler.elsewhere(translated):
+        with pytest.raises(Busy):
+            scheduler.admit(3, elsewhere=True)
+        waiting = scheduler.admit(30)
+        scheduler.leave(scheduler.admit(30))  # the translators' queue is no flood of the encoder
+        scheduler.leave(waiting)
+    scheduler.leave(translated)
     scheduler.close()
 
 
@@ -566,7 +626,7 @@ def test_a_late_event_loop_refuses_before_it_drowns() -> None:
 
     async def main() -> None:
         await ask(scheduler, model, ["x"])  # opens the graph
-        ticket = scheduler.admit(3)
+        ticket = scheduler.admit(3, small=True)
         task = asyncio.create_task(scheduler.predict(ticket, squares(["x"]), model))
         await asyncio.sleep(0)
         end = time.monotonic() + 5

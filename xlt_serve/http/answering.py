@@ -35,11 +35,13 @@ class TooLate(Exception):
 @dataclass(frozen=True, slots=True)
 class Cost:
     """Of a request. ``times``: how often each text runs; ``whole``: not in chunks, since each would
-    repeat what they share; ``elsewhere``: others have work with it first, as translators do."""
+    repeat what they share; ``elsewhere``: others have work with it first, as translators do;
+    ``simple``: its texts are all that is tokenised."""
 
     times: int = 1
     whole: bool = False
     elsewhere: bool = False
+    simple: bool = False
 
 
 ONCE = Cost()
@@ -71,7 +73,7 @@ async def answer(
         width = max(1, len(items))
     chunks = [(start, min(start + width, len(items))) for start in range(0, len(items), width)]
     size, count = times * size_of(items), max(1, len(chunks))
-    ticket = scheduler.admit(size, timeout, count, times * len(items), cost.elsewhere)
+    ticket = scheduler.admit(size, timeout, count, times * len(items), cost.elsewhere, cost.simple)
     # A long request must not fill the queue that short ones need too.
     share = scheduler.limits.tokens // 4
     window = asyncio.Semaphore(max(2, share * count // (ticket.guess + 1)))
@@ -147,7 +149,9 @@ def cost_of(settings: Settings) -> Cost:
         # Label and bound share alpha.
         fewest = certify.fewest_votes(settings.smoothing.alpha / 2)
         return Cost(min(settings.smoothing.samples, fewest))
-    return Cost(2 if settings.mode == "paired" else 1, elsewhere=settings.mode in renderings.MODES)
+    if settings.mode == "plain":
+        return Cost(simple=True)
+    return Cost(2 if settings.mode == "paired" else 1, elsewhere=True)
 
 
 def items_of(request: wire.ClassifyRequest, most: int) -> list[Any]:

@@ -78,6 +78,10 @@ class Service:
         for words in (1, 8, 64):
             text = "a " * words
             classifier.predict([(text, text) if classifier.bundle.manifest.pair else text] * 2)
+            if self.scheduler.streams > 1:
+                item = (text, text) if classifier.bundle.manifest.pair else text
+                pieces = classifier.encoder.encode([item])[0].pieces  # type: ignore[union-attr]
+                classifier.runners.of("plain", narrow=True).run(pieces)
         return classifier
 
     async def start(self) -> None:

@@ -49,14 +49,13 @@ class Gate:
         if scope["path"] not in WORK or scope["method"] != "POST":
             return None
         try:
+            self.check(scope)  # first: who may not come in is no part of a flood
             self.refuse_if_full()
-            return None
         except Busy as busy:
-            try:
-                self.check(scope)
-            except Refusal:
-                return None
             return busy
+        except Refusal:
+            pass
+        return None
 
     def check(self, scope: Scope) -> None:
         path = scope["path"].rstrip("/") or "/"
@@ -102,7 +101,7 @@ class Guard:
         begun = time.perf_counter()
         request_id = _request_id(scope)
         if (busy := self.gate.full(scope)) is not None:
-            await self._refuse(busy, scope["path"], request_id, send)
+            await self._refuse(busy, scope["path"], request_id, begun, send)
             return
         # Handlers add what they know: bundle, mode, items; the log and the metrics read it.
         known: dict[str, Any] = {"id": request_id}
@@ -125,7 +124,9 @@ class Guard:
             await sent.flush(scope, receive)
             self._record(scope, known, sent, time.perf_counter() - begun, error)
 
-    async def _refuse(self, busy: Busy, path: str, request_id: str, send: Send) -> None:
+    async def _refuse(
+        self, busy: Busy, path: str, request_id: str, begun: float, send: Send
+    ) -> None:
         """The shortest way out: in a flood thousands a second take it. The log has a line a second."""
         response = failures.response(busy, request_id)
         headers = [*response.raw_headers, (b"x-request-id", request_id.encode())]
@@ -135,10 +136,14 @@ class Guard:
         measured = metrics()
         measured.requests.labels(path, status).inc()
         measured.refused.labels(busy.code).inc()
+        measured.seconds.labels(path).observe(time.perf_counter() - begun)
         self._refused += 1
-        if time.monotonic() >= self._tell_at:
+        self._tell()
+
+    def _tell(self) -> None:
+        if self._refused and time.monotonic() >= self._tell_at:
             self._tell_at = time.monotonic() + 1
-            self.gate.log.write("refused", code=busy.code, requests=self._refused)
+            self.gate.log.write("refused", code=Busy.code, requests=self._refused)
             self._refused = 0
 
     def _record(
@@ -149,6 +154,7 @@ class Guard:
         seconds: float,
         error: BaseException | None,
     ) -> None:
+        self._tell()
         status = 499 if known.get("gone") else sent.status or 499  # as proxies call it
         path = scope["path"] if scope["path"] in PATHS else "other"
         measured = metrics()
