@@ -42,6 +42,10 @@ PATIENCE = 2.0
 row costs, and what falls behind its times gets in front of newcomers."""
 
 
+LATE = 0.1
+"""Seconds that the event loop may be late: more, and small requests come faster than HTTP is spoken."""
+
+BEAT = 0.01
 BRIEF = 0.005
 """Seconds that nobody minds to wait."""
 
@@ -246,7 +250,7 @@ class Scheduler:
     def refuse_if_full(self) -> None:
         """``Busy`` where nobody would be let in: worth knowing before a body is read."""
         with self._changed:
-            self._refuse_over(self._ahead(0.0))
+            self._refuse_over(self._ahead(self._typical))
 
     def admit(
         self,
@@ -270,7 +274,7 @@ class Scheduler:
                 raise Closed("", "the service is shutting down", "send the request again")
             ahead = self._ahead(guess * self._cost(), elsewhere)
             queued = self._queued_tokens()
-            self._refuse_over(self._ahead(0.0))
+            self._refuse_over(self._ahead(self._typical))
             longest = self.limits.wait if timeout is None else min(self.limits.wait, timeout)
             # This one's own affair: a long request, or one that is to be translated.
             if ahead > longest or (queued and queued + guess // generators > self.limits.tokens):
@@ -540,16 +544,35 @@ class Scheduler:
         now, longest = self.clock(), self.limits.wait
         flooded = self._flooded(now)
         if flooded:
-            longest = min(longest, max(BRIEF, self._typical))
+            longest = min(longest, max(BRIEF, self._typical / 2))
         seen, lag = self._lag
-        if now - seen < LAG_KNOWN:  # many small requests: the event loop itself can't keep up
-            ahead = max(ahead, lag)
-        if ahead > longest:
+        late = now - seen < LAG_KNOWN and lag > min(longest, LATE)
+        if late and flooded:
+            self._flooded_until = now + self.limits.calm
+        if late or ahead > longest:
             if not flooded:
                 self._flooded_until = now + self.limits.calm
                 self._let_in = self._turned_away = 0
+                self._watch()
             self._turned_away += 1
-            raise Busy(ahead, ahead - longest / 2)
+            raise Busy(max(ahead, lag if late else 0.0), ahead - longest / 2)
+
+    def _watch(self) -> None:
+        """How late the event loop is, as long as the flood lasts: while few are let in, few outcomes
+        tell."""
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:  # asked from elsewhere, as tests do
+            return
+
+        def beat(due: float) -> None:
+            now = self.clock()
+            with self._changed:
+                self._lag = now, max(0.0, now - due)
+                if self._flooded(now):
+                    loop.call_later(BEAT, beat, now + BEAT)
+
+        loop.call_later(BEAT, beat, self.clock() + BEAT)
 
     def _flooded(self, now: float) -> bool:
         """Whether work comes much faster than it is done. That some have to be refused is no sign of it:
