@@ -26,7 +26,8 @@ def encoder(encoders: dict[str, Path], tmp_path: Path) -> Path:
 def call(monkeypatch: pytest.MonkeyPatch, encoder: Path, data: Path, *more: object) -> Path:
     out = encoder.parent / "accuracy.json"
     arguments = ["accuracy", "--data", data, "--encoder", encoder, "--seeds", 1, "--out", out]
-    arguments += ["--work", encoder.parent / "work", "--override", "train.max_steps=2", *more]
+    arguments += ["--work", encoder.parent / "work", "--override", "train.max_steps=2"]
+    arguments += ["xmixup:method.xmixup.layer=1", *more]  # the encoder has two
     monkeypatch.setattr(sys, "argv", [str(argument) for argument in arguments])
     accuracy.main()
     return out
@@ -48,7 +49,8 @@ def test_from_the_call_to_the_table(
     assert "| supervised upper bound |" in table
     # The head first, as long as configured, then its two stages; 240 examples, 16 in a batch.
     assert "| isozcl | 2 + 0.133 + 0.133 (30 + 2 + 2) |" in table
-    assert "Overrides of the configs: train.max_steps=2." in table
+    assert "Overrides of the configs, METHOD-SEED:" in table
+    assert "train.max_steps=2 method.xmixup.layer=1" in table
     assert "±" not in table.split("|---")[1]  # of one seed
     assert out.with_suffix(".png").stat().st_size > 1000
 

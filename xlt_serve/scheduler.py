@@ -42,9 +42,6 @@ PATIENCE = 2.0
 row costs, and what falls behind its times gets in front of newcomers."""
 
 
-LATE = 0.1
-"""Seconds that the event loop may be late: more, and small requests come faster than HTTP is spoken."""
-
 BEAT = 0.01
 BRIEF = 0.005
 """Seconds that nobody minds to wait."""
@@ -546,7 +543,7 @@ class Scheduler:
         if flooded:
             longest = min(longest, max(BRIEF, self._typical / 2))
         seen, lag = self._lag
-        late = now - seen < LAG_KNOWN and lag > min(longest, LATE)
+        late = now - seen < LAG_KNOWN and lag > longest
         if late and flooded:
             self._flooded_until = now + self.limits.calm
         if late or ahead > longest:
