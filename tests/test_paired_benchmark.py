@@ -37,6 +37,11 @@ def test_runs_are_kept_and_compared(
     arguments += ["--runs", "vanilla,xmixup,fixed_ratio", "--work", tmp_path / "work", "--no-cost"]
     arguments += ["--out", out, "--override", "train.epochs=0.5", "train.learning_rate=1e-3"]
     monkeypatch.setattr(sys, "argv", [str(argument) for argument in arguments])
+    shallow = {
+        name: (file, [*changes, *(["method.xmixup.layer=1"] if file == "xmixup" else [])])
+        for name, (file, changes) in benchmark.RUNS.items()
+    }
+    monkeypatch.setattr(benchmark, "RUNS", shallow)  # the encoder has two layers
     benchmark.main()
     results = json.loads(out.read_text())
     assert results["languages"] == {"de": {"split": "test", "items": 27}}
