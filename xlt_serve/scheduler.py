@@ -374,9 +374,8 @@ class Scheduler:
                 ticket.asked, ticket.left = ticket.asked + work, ticket.left + work
                 ticket.tokens += row.length
                 part.work += work
-            self._changed.notify(
-                len(ask.rows)
-            )  # a machine may have a hundred streams: wake no crowd
+            # A machine may have a hundred streams: wake no crowd.
+            self._changed.notify(len(ask.rows))
         return await future
 
     # The run threads.

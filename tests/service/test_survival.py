@@ -236,27 +236,34 @@ def test_a_service_that_is_told_to_stop_finishes_what_it_accepted(tmp_path: Path
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("texts", [16, 1], ids=["of work", "of connections"])
+@pytest.mark.parametrize(
+    "texts",
+    [
+        pytest.param(16, id="of work"),
+        pytest.param(
+            1,
+            id="of connections",
+            marks=pytest.mark.xfail(reason="Python refuses half as many on shared cores, and late"),
+        ),
+    ],
+)
 def test_five_times_the_capacity_for_a_minute(tmp_path: Path, texts: int) -> None:
     """Every request is answered, with 200 or 429, and those accepted don't take longer than three times
     as long as they do alone. Not so with single texts: five times as many as two cores can classify are
-    three thousand connections a second, more than Python can refuse on the cores that it shares with who
-    floods; here they are half of that."""
+    three thousand connections a second."""
     with serving(tmp_path, XLT_MAX_WAIT="0.25" if texts > 1 else "0.1") as running:
         port = int(running.url.rsplit(":", 1)[1])
         bodies = [{"texts": (TEXTS * 5)[n : n + texts]} for n in range(4)]
         target = Target(port, "/classify", bodies)
         alone = asyncio.run(closed(target, clients=1, seconds=6)).summary()
         capacity = asyncio.run(closed(target, clients=8, seconds=6)).summary()["per_second"]
-        rate = 5 * capacity if texts > 1 else min(5 * capacity, 1500)
-        flood = asyncio.run(arrivals(target, rate=rate, seconds=60))
+        flood = asyncio.run(arrivals(target, rate=5 * capacity, seconds=60))
         assert set(flood.statuses) <= {200, 429, 0}, flood.statuses
         assert flood.statuses[0] == 0
         assert flood.statuses[200] > 100
         assert flood.statuses[429] > 100
         found = flood.summary()
-        if texts > 1:
-            assert found["p99"] <= 3 * alone["p99"], (alone, capacity, found)
+        assert found["p99"] <= 3 * alone["p99"], (alone, capacity, found)
         # And when it is over, everybody is let in again.
         time.sleep(1.5)
         after = asyncio.run(closed(target, clients=4, seconds=3))
