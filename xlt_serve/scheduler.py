@@ -28,6 +28,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
 
 from xlt_serve.errors import XltError
+from xlt_serve.flood import Flood
 from xlt_serve.steps import Ask, Outputs, Row, Steps, join
 from xlt_serve.waiting import Waiting
 
@@ -43,15 +44,11 @@ row costs, and what falls behind its times gets in front of newcomers."""
 
 
 BEAT = 0.01
-BRIEF = 0.005
-"""Seconds that nobody minds to wait."""
-
-LAG_KNOWN = 0.1
-"""Seconds for which the event loop is held to be as late as it was: then a request is let in to see."""
+"""Seconds from one look at the event loop to the next, while there is a flood."""
 
 SMALL = 300
-"""Tokens of a plain request that are prepared and finished on the event loop: that takes a fifth of a millisecond, and to
-wake another thread and be woken by it takes as long."""
+"""Tokens of a plain request that are prepared and finished on the event loop: that takes a fifth of a
+millisecond, and to wake another thread and be woken by it takes as long."""
 
 
 class Busy(XltError):
@@ -94,12 +91,9 @@ class Runners(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """``tokens`` and ``wait`` (seconds) bound what waits. Once that much has waited, work comes faster
-    than it is done, and to let everybody wait so long would help nobody: as long as within ``calm``
-    seconds more are refused than let in, only those are let in that wait hardly longer than they run.
-    ``slice`` is how long a run should take at
-    most, so that the next request does not wait longer for its turn, if that leaves ``least`` tokens
-    in a run; ``speed`` is the first guess at tokens per second."""
+    """``tokens`` and ``wait`` (seconds) bound what waits, ``calm`` as in ``flood``. ``slice`` is how
+    long a run should take at most, so that the next request does not wait longer for its turn, if that
+    leaves ``least`` tokens in a run; ``speed`` is the first guess at tokens per second."""
 
     tokens: int = 500_000
     wait: float = 2.0
@@ -219,9 +213,7 @@ class Scheduler:
         self._inside: set[Ticket] = set()  # requests that were let in and have not left
         self._open = True
         self._changed = threading.Condition()
-        self._flooded_until = 0.0
-        self._let_in = self._turned_away = 0  # since the flood was noticed, or seen to go on
-        self._lag = 0.0, 0.0  # when an outcome reached the event loop last, and how late
+        self._flood = Flood(self.limits.wait, self.limits.calm)
         self._typical = 0.0  # seconds of work of a request
         self._pace = 0.0  # seconds that a prepare thread takes for a guessed token
         self._prepare = ThreadPoolExecutor(threads, thread_name_prefix="prepare")
@@ -276,7 +268,7 @@ class Scheduler:
             # This one's own affair: a long request, or one that is to be translated.
             if ahead > longest or (queued and queued + guess // generators > self.limits.tokens):
                 raise Busy(ahead, ahead - longest / 2)
-            self._let_in += 1
+            self._flood.let_in()
             share = guess // generators
             small = small and share <= SMALL
             ticket = Ticket(self.clock(), guess, max(1, rows), share, small)
@@ -348,7 +340,7 @@ class Scheduler:
 
         def resolve(result: Outputs | BaseException, ready: float) -> None:
             now = self.clock()
-            self._lag = now, now - ready
+            self._flood.lagged(now, now - ready)
             if future.done():
                 return
             if isinstance(result, BaseException):
@@ -537,21 +529,14 @@ class Scheduler:
 
     def _refuse_over(self, ahead: float) -> None:
         """``Busy`` where a request would wait too long, by what is too long now."""
-        now, longest = self.clock(), self.limits.wait
-        flooded = self._flooded(now)
-        if flooded:
-            longest = min(longest, max(BRIEF, self._typical / 2))
-        seen, lag = self._lag
-        late = now - seen < LAG_KNOWN and lag > longest
-        if late and flooded:
-            self._flooded_until = now + self.limits.calm
-        if late or ahead > longest:
-            if not flooded:
-                self._flooded_until = now + self.limits.calm
-                self._let_in = self._turned_away = 0
-                self._watch()
-            self._turned_away += 1
-            raise Busy(max(ahead, lag if late else 0.0), ahead - longest / 2)
+        now = self.clock()
+        before, longest = self._flood.lasts(now), self._flood.longest(now, self._typical)
+        waits = self._flood.turns_away(now, ahead, self._typical)
+        if waits is None:
+            return
+        if not before:
+            self._watch()
+        raise Busy(waits, ahead - longest / 2)
 
     def _watch(self) -> None:
         """How late the event loop is, as long as the flood lasts: while few are let in, few outcomes
@@ -564,21 +549,11 @@ class Scheduler:
         def beat(due: float) -> None:
             now = self.clock()
             with self._changed:
-                self._lag = now, max(0.0, now - due)
-                if self._flooded(now):
+                self._flood.lagged(now, max(0.0, now - due))
+                if self._flood.lasts(now):
                     loop.call_later(BEAT, beat, now + BEAT)
 
         loop.call_later(BEAT, beat, self.clock() + BEAT)
-
-    def _flooded(self, now: float) -> bool:
-        """Whether work comes much faster than it is done. That some have to be refused is no sign of it:
-        with so short a limit some always are."""
-        if now >= self._flooded_until:
-            lately = now < self._flooded_until + self.limits.calm
-            if lately and self._turned_away > self._let_in:
-                self._flooded_until = now + self.limits.calm
-            self._let_in = self._turned_away = 0
-        return now < self._flooded_until
 
     def _settle(self, ticket: Ticket, tokens: int) -> None:
         """A cost is known, or of no interest any more: the guess at it is taken back."""

@@ -1,0 +1,67 @@
+"""Who is turned away when work comes faster than it is done.
+
+A request is refused where it would wait longer than ``wait``. Once that has happened, letting everybody
+wait so long would help nobody: as long as within ``calm`` seconds more are refused than let in, only
+those are let in that wait hardly longer than they run. How late the event loop is counts as waiting:
+there the requests wait that have not been read yet.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+BRIEF = 0.005
+"""Seconds that nobody minds to wait."""
+
+LAG_KNOWN = 0.1
+"""Seconds for which the event loop is held to be as late as it was: then a request is let in to see."""
+
+
+@dataclass(slots=True)
+class Flood:
+    """Times are the caller's clock, in seconds; so is the lock."""
+
+    wait: float
+    calm: float
+    _until: float = 0.0
+    _let_in: int = 0  # since it was noticed, or seen to go on
+    _turned_away: int = 0
+    _seen: float = 0.0  # when the event loop's lag was seen last
+    _lag: float = 0.0
+
+    def lagged(self, now: float, seconds: float) -> None:
+        """So late was the event loop just now."""
+        self._seen, self._lag = now, seconds
+
+    def let_in(self) -> None:
+        self._let_in += 1
+
+    def turns_away(self, now: float, ahead: float, typical: float) -> float | None:
+        """For a request with ``ahead`` seconds of work in front of it, where one takes ``typical``
+        seconds: None, or how long it would wait, which is too long. Such a one begins the flood, or
+        counts towards its going on."""
+        lasting = self.lasts(now)
+        longest = self.longest(now, typical)
+        late = now - self._seen < LAG_KNOWN and self._lag > longest
+        if not late and ahead <= longest:
+            return None
+        if not lasting:
+            self._let_in = self._turned_away = 0
+        if late or not lasting:
+            self._until = now + self.calm
+        self._turned_away += 1
+        return max(ahead, self._lag if late else 0.0)
+
+    def longest(self, now: float, typical: float) -> float:
+        """The seconds that a request may wait now."""
+        return min(self.wait, max(BRIEF, typical / 2)) if self.lasts(now) else self.wait
+
+    def lasts(self, now: float) -> bool:
+        """Whether work comes much faster than it is done. That some have to be refused is no sign of
+        it: with so short a limit some always are."""
+        if now >= self._until:
+            lately = now < self._until + self.calm
+            if lately and self._turned_away > self._let_in:
+                self._until = now + self.calm
+            self._let_in = self._turned_away = 0
+        return now < self._until
