@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from xlt_serve.translation.breaker import Breaker
 from xlt_serve.translation.cache import Cache, Key
@@ -86,16 +88,12 @@ class Router:
                 groups.setdefault(language, []).append(text)
         found: dict[tuple[str, str], Outcome] = {}
         work = [
-            asyncio.ensure_future(self._group(sorted(set(group)), language, target, found))
+            self._group(sorted(set(group)), language, target, found)
             for language, group in groups.items()
         ]
-        if work:
-            _, late = await _finished(work, seconds)
-            for task in late:
-                task.cancel()
-            for problem in await asyncio.gather(*work, return_exceptions=True):
-                if isinstance(problem, Exception):
-                    raise problem  # ours, not an engine's
+        with contextlib.suppress(TimeoutError):  # what was found by then counts
+            async with asyncio.timeout(seconds):
+                await _together(work)
         missing = Untranslated("timeout", f"no translation within {seconds} s")
         unknown = Untranslated(
             "language", "the language of the text is not known: give it as language"
@@ -128,8 +126,8 @@ class Router:
             # Similar lengths together: an engine's batch costs what its longest text costs.
             left.sort(key=len)
             calls = [left[i : i + engine.batch] for i in range(0, len(left), engine.batch)]
-            await asyncio.gather(
-                *(self._call(engine, call, source, target, found, problems) for call in calls)
+            await _together(
+                [self._call(engine, call, source, target, found, problems) for call in calls]
             )
             left = [text for text in left if (source, text) not in found]
             if not left:
@@ -241,15 +239,12 @@ class Router:
             observe(event)
 
 
-async def _finished(
-    work: Sequence[asyncio.Future[None]], seconds: float | None
-) -> tuple[set[asyncio.Future[None]], set[asyncio.Future[None]]]:
-    try:
-        return await asyncio.wait(work, timeout=seconds)
-    except asyncio.CancelledError:
-        for task in work:
-            task.cancel()
-        raise
+async def _together(work: Sequence[Coroutine[Any, Any, None]]) -> None:
+    """All at once. One alone, as most are, without a task: that would take longer than to route it."""
+    if len(work) == 1:
+        await work[0]
+    else:
+        await asyncio.gather(*work)
 
 
 def _below(translation: Translation, engine: Engine) -> bool:
