@@ -56,6 +56,9 @@ def test_runs_are_kept_and_compared(
     assert claim["low"] <= claim["mean"] <= claim["high"]
     gap = np.mean(results["scores"]["paired"]["mean"]) - np.mean(results["scores"]["plain"]["mean"])
     assert claim["mean"] == pytest.approx(gap)
+    assert results["by_split"] == {  # there is no other split here
+        "test": {name: told["rows"]["mean"] for name, told in results["differences"].items()}
+    }
     assert results["damage"]["fixed_ratio"]["drop 50 %"]["ratio"] == pytest.approx(0.5)
     assert results["damage"]["fixed_ratio"]["drop 50 %"]["separates"] == 0.5
     assert "| **mean** |" in out.with_suffix(".md").read_text()
