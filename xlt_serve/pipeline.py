@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeGuard, cast
+from typing import Any, TypeAlias, TypeGuard, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -49,6 +49,10 @@ class Job:
     item: Item
     tokens: Tokens
     language: str | None
+
+
+Prepared: TypeAlias = tuple[list[Job], dict[int, Prediction]]
+"""The items that can be classified, and the answers to those that can't, by index."""
 
 
 def _readable(side: object) -> TypeGuard[str]:
@@ -111,17 +115,22 @@ class Classifier:
             raise UsageError("a single text", "predict takes a list", "write predict([text])")
         items, asked = list(items), Settings(**settings)
         self.refuse_unfit(asked)
-        ready = self.renderer.translated(items, asked)
-        return drive(self.steps(items, ready), self.runners.run)
+        if asked.mode not in renderings.MODES:
+            return drive(self.steps(items, asked), self.runners.run)
+        ready = self.renderer.under_way(items, asked, hurry=True)
+        prepared = self._prepared(items, asked)  # while the engines translate
+        return drive(self.steps(items, ready.result(), prepared), self.runners.run)
 
-    def steps(self, items: Sequence[object], settings: Settings) -> Steps[list[Prediction]]:
-        """The same as steps: tokenising first, then what is asked of the graphs.
+    def steps(
+        self, items: Sequence[object], settings: Settings, prepared: Prepared | None = None
+    ) -> Steps[list[Prediction]]:
+        """The same as steps: tokenising first, unless that is done, then what is asked of the graphs.
 
-        Steps translate nothing: ``settings`` come from ``renderer.translated`` or its siblings.
+        Steps translate nothing: ``settings`` come from ``renderer.under_way`` or its siblings.
         """
         self.refuse_unfit(settings)
         settings = self.renderer.as_it_is(items, settings)
-        jobs, out = self._prepared(items, settings)
+        jobs, out = prepared or self._prepared(items, settings)
         if settings.mode == "smoothed":
             answers = yield from self._smoothed(jobs, settings)
         elif settings.mode in renderings.MODES:
@@ -146,10 +155,8 @@ class Classifier:
         logits: npt.NDArray[np.float32] = self.runners.run(Ask("plain", pieces))["logits"]
         return logits
 
-    def _prepared(
-        self, items: Sequence[object], settings: Settings
-    ) -> tuple[list[Job], dict[int, Prediction]]:
-        """The items that can be classified, and the answers to those that can't, by index."""
+    def _prepared(self, items: Sequence[object], settings: Settings) -> Prepared:
+        """Checked and tokenised."""
         failed: dict[int, Prediction] = {}
         valid: list[tuple[int, Item]] = []
         for index, item in enumerate(items):

@@ -137,17 +137,24 @@ class Renderer:
     def __init__(self, source: str, pair: bool, translators: Translators | None = None) -> None:
         self.source, self.pair, self.translators = source, pair, translators
 
-    def translated(self, items: Sequence[object], settings: Settings) -> Settings:
+    def under_way(
+        self, items: Sequence[object], settings: Settings, hurry: bool = False
+    ) -> Future[Settings]:
+        """The engines work while the caller does something else; in a ``hurry`` within the deadline of
+        a request."""
         needed = order(items, settings, self.source, self.pair)
         if needed is None or self.translators is None:
-            return settings
-        outcomes = self.translators.translate(needed.texts, needed.languages, self.source)
-        return needed.finish(outcomes)
+            done: Future[Settings] = Future()
+            done.set_result(settings)
+            return done
+        deadline = self.translators.deadline if hurry else None
+        outcomes = self.translators.submit(needed.texts, needed.languages, self.source, deadline)
+        return pending(needed, outcomes)
 
     async def translated_async(
         self, items: Sequence[object], settings: Settings, seconds: float | None = None
     ) -> Settings:
-        """The same for event loops, within ``seconds``; a caller that is cancelled cancels the
+        """With its translations, for event loops, within ``seconds``; a caller that is cancelled cancels the
         translating."""
         needed = order(items, settings, self.source, self.pair)
         if needed is None or self.translators is None:
@@ -167,7 +174,7 @@ class Renderer:
         """
         if settings.mode not in MODES:
             depth = 0  # nothing to wait for: the next batch is not even read yet
-        return ahead(batches, lambda batch: self._under_way(batch, settings), depth)
+        return ahead(batches, lambda batch: self.under_way(batch, settings), depth)
 
     def as_it_is(self, items: Sequence[object], settings: Settings) -> Settings:
         """Without translators: texts in the source language have their pair, the others a reason."""
@@ -178,15 +185,6 @@ class Renderer:
             "no_translator", "no translators are configured and the request has no translation"
         )
         return needed.finish([missing] * len(needed.texts))
-
-    def _under_way(self, items: Sequence[object], settings: Settings) -> Future[Settings]:
-        needed = order(items, settings, self.source, self.pair)
-        if needed is None or self.translators is None:
-            done: Future[Settings] = Future()
-            done.set_result(settings)
-            return done
-        outcomes = self.translators.submit(needed.texts, needed.languages, self.source)
-        return pending(needed, outcomes)
 
 
 def pending(needed: Order, outcomes: Future[list[Outcome]]) -> Future[Settings]:

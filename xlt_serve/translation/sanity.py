@@ -85,6 +85,8 @@ def _loop(text: str) -> str | None:
 
 def _latin(text: str) -> float | None:
     """The share of Latin letters, None where there is no letter."""
+    if text.isascii():  # most of what is in English: no need to look at each letter
+        return 1.0 if any(map(str.isalpha, text)) else None
     letters = [c for c in text if c.isalpha()]
     if not letters:
         return None
