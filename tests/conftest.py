@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import random
@@ -91,6 +92,13 @@ FILLER = [
     "old",
     "town",
 ]
+
+
+def pytest_collection_finish() -> None:
+    """What the imports have brought stays: to look through it for garbage takes a quarter of a second,
+    and Trainer does so after every training."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
@@ -325,19 +333,26 @@ def pair_bundle(tmp_path_factory: pytest.TempPathFactory, pair_checkpoint: Path)
 def graph_bundles(
     tmp_path_factory: pytest.TempPathFactory, encoders: dict[str, Path]
 ) -> dict[str, Bundle]:
-    """All three graphs over XLM-R and over BERT (with token types), noise in each of its places."""
+    """All three graphs over XLM-R and over BERT (with token types), noise in each of its places; each
+    made when it is first asked for, since to trace graphs takes seconds."""
     kinds: dict[str, dict[str, Any]] = {
         "xlm-roberta": {},
         "bert": {"at": "encoder"},
         "prompts": {"prompts": True},
     }
 
-    def made(name: str) -> Path:
-        encoder = encoders.get(name, encoders["xlm-roberta"])
-        return once(
-            tmp_path_factory,
-            f"graphs-{name}",
-            lambda folder: graphs.make(encoder, folder, **kinds[name]),
-        )
+    class Made(dict[str, Bundle]):
+        def __missing__(self, name: str) -> Bundle:
+            encoder = encoders.get(name, encoders["xlm-roberta"])
+            folder = once(
+                tmp_path_factory,
+                f"graphs-{name}",
+                lambda folder: graphs.make(encoder, folder, **kinds[name]),
+            )
+            self[name] = bundles.load(folder)
+            return self[name]
 
-    return {name: bundles.load(made(name)) for name in kinds}
+        def values(self) -> Any:
+            return [self[name] for name in kinds]
+
+    return Made()

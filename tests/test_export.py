@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 from pathlib import Path
@@ -29,12 +30,35 @@ from training.data import load_split
 from training.methods.noise import Noise
 from training.methods.soft_prompt import SoftPrompt
 from training.methods.xmixup import XMixup
+from training.network import Classifier as Network
 from training.types import Example
 from xlt_serve import bundle as bundles
 from xlt_serve import load
 from xlt_serve.errors import DataError, ExportRefused, UsageError
 from xlt_serve.pipeline import Classifier
 from xlt_serve.session import Session
+
+_TRACED: dict[str, onnx.ModelProto] = {}
+
+
+@pytest.fixture(autouse=True)
+def traced_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same weights give the same plain graph: torch takes seconds to trace it, once is enough."""
+    trace = graph.plain
+
+    def plain(network: Network, vector: torch.nn.Module | None = None) -> onnx.ModelProto:
+        if vector is not None:
+            return trace(network, vector)
+        digest = hashlib.sha256(repr(network.hf.config).encode())
+        for name, tensor in sorted(network.state_dict().items()):
+            digest.update(name.encode() + tensor.numpy().tobytes())
+        if digest.hexdigest() not in _TRACED:
+            _TRACED[digest.hexdigest()] = trace(network)
+        out = onnx.ModelProto()
+        out.CopyFrom(_TRACED[digest.hexdigest()])
+        return out
+
+    monkeypatch.setattr(graph, "plain", plain)
 
 
 def served_logits(classifier: Classifier, examples: list[Example]) -> np.ndarray:
@@ -69,7 +93,10 @@ def test_graph_and_torch_agree_on_every_shape(
         np.testing.assert_allclose(given, expected, atol=1e-5)
 
 
-@pytest.mark.parametrize(("family", "precision"), [("bert", "fp32"), ("xlm-roberta", "int8")])
+@pytest.mark.parametrize(
+    ("family", "precision"),
+    [("bert", "fp32"), pytest.param("xlm-roberta", "int8", marks=pytest.mark.slow)],
+)
 def test_three_graphs_share_one_weights_file(
     family: str, precision: str, encoders: dict[str, Path], tmp_path: Path
 ) -> None:
