@@ -431,7 +431,7 @@ SHAPES = ((1, 16), (1, 32), (1, 128), (16, 32), (32, 64), (8, 128))
 
 
 def graph_ratios(
-    place: str | Path, rounds: int = 15, shapes: Sequence[tuple[int, int]] = SHAPES
+    place: str | Path, rounds: int = 60, shapes: Sequence[tuple[int, int]] = SHAPES
 ) -> dict[str, dict[str, float]]:
     """Median time of both graphs at the same lengths, in turns."""
     from xlt_serve.pipeline import Classifier as Served
