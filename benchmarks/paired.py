@@ -324,7 +324,7 @@ def columns_of(runs: dict[str, list[dict[str, Any]]]) -> dict[str, list[dict[str
 def compare(
     columns: dict[str, list[dict[str, list[bool]]]], items: dict[str, Language]
 ) -> dict[str, Any]:
-    """Accuracy of each column, and the paired ones' differences to plain and translate-test.
+    """Accuracy of each column, and the differences to plain, to translate-test and to paired.
 
     The bootstrap draws sentences; a sentence comes with all its languages and seeds.
     """
@@ -348,7 +348,8 @@ def compare(
     for column in columns:
         if column in CLAIMS:
             continue
-        for other in (c for c in CLAIMS if c in columns):
+        others = CLAIMS if column == "paired" else (*CLAIMS, "paired")
+        for other in (c for c in others if c in columns):
             rows: dict[str, dict[str, float]] = {}
             for language in (*items, "mean"):
                 seen = np.mean(scores[column][language]) - np.mean(scores[other][language])

@@ -7,7 +7,7 @@ import json
 import os
 import random
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -332,7 +332,7 @@ def pair_bundle(tmp_path_factory: pytest.TempPathFactory, pair_checkpoint: Path)
 @pytest.fixture(scope="session")
 def graph_bundles(
     tmp_path_factory: pytest.TempPathFactory, encoders: dict[str, Path]
-) -> dict[str, Bundle]:
+) -> Mapping[str, Bundle]:
     """All three graphs over XLM-R and over BERT (with token types), noise in each of its places; each
     made when it is first asked for, since to trace graphs takes seconds."""
     kinds: dict[str, dict[str, Any]] = {
@@ -341,18 +341,20 @@ def graph_bundles(
         "prompts": {"prompts": True},
     }
 
-    class Made(dict[str, Bundle]):
-        def __missing__(self, name: str) -> Bundle:
+    class Made(Mapping[str, Bundle]):
+        def __getitem__(self, name: str) -> Bundle:
             encoder = encoders.get(name, encoders["xlm-roberta"])
             folder = once(
                 tmp_path_factory,
                 f"graphs-{name}",
                 lambda folder: graphs.make(encoder, folder, **kinds[name]),
             )
-            self[name] = bundles.load(folder)
-            return self[name]
+            return bundles.load(folder)
 
-        def values(self) -> Any:
-            return [self[name] for name in kinds]
+        def __iter__(self) -> Iterator[str]:
+            return iter(kinds)
+
+        def __len__(self) -> int:
+            return len(kinds)
 
     return Made()

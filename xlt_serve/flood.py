@@ -26,12 +26,11 @@ class Flood:
     _until: float = 0.0
     _let_in: int = 0  # since it was noticed, or seen to go on
     _turned_away: int = 0
-    _seen: float = 0.0  # when the event loop's lag was seen last
-    _lag: float = 0.0
+    _lag: tuple[float, float] = (0.0, 0.0)  # when the event loop was seen last, and how late
 
     def lagged(self, now: float, seconds: float) -> None:
-        """So late was the event loop just now."""
-        self._seen, self._lag = now, seconds
+        """So late was the event loop just now. The one thing that needs no lock."""
+        self._lag = now, seconds
 
     def let_in(self) -> None:
         self._let_in += 1
@@ -42,7 +41,8 @@ class Flood:
         counts towards its going on."""
         lasting = self.lasts(now)
         longest = self.longest(now, typical)
-        late = now - self._seen < LAG_KNOWN and self._lag > longest
+        seen, lag = self._lag
+        late = now - seen < LAG_KNOWN and lag > longest
         if not late and ahead <= longest:
             return None
         if not lasting:
@@ -50,7 +50,7 @@ class Flood:
         if late or not lasting:
             self._until = now + self.calm
         self._turned_away += 1
-        return max(ahead, self._lag if late else 0.0)
+        return max(ahead, lag if late else 0.0)
 
     def longest(self, now: float, typical: float) -> float:
         """The seconds that a request may wait now."""

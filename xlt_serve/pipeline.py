@@ -118,8 +118,13 @@ class Classifier:
         if asked.mode not in renderings.MODES:
             return drive(self.steps(items, asked), self.runners.run)
         ready = self.renderer.under_way(items, asked, hurry=True)
-        prepared = self._prepared(items, asked)  # while the engines translate
-        return drive(self.steps(items, ready.result(), prepared), self.runners.run)
+        try:
+            prepared = self._prepared(items, asked)  # while the engines translate
+            whole = ready.result()
+        except BaseException:
+            ready.cancel()
+            raise
+        return drive(self.steps(items, whole, prepared), self.runners.run)
 
     def steps(
         self, items: Sequence[object], settings: Settings, prepared: Prepared | None = None

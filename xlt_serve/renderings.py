@@ -194,10 +194,15 @@ def pending(needed: Order, outcomes: Future[list[Outcome]]) -> Future[Settings]:
     def done(future: Future[list[Outcome]]) -> None:
         if future.cancelled():
             out.cancel()
-        elif (error := future.exception()) is not None:
-            out.set_exception(error)
-        elif not out.cancelled():
-            out.set_result(needed.finish(future.result()))
+            return
+        try:
+            made = needed.finish(future.result())
+        except BaseException as error:  # or whoever waits would wait for ever
+            if not out.cancelled():
+                out.set_exception(error)
+            return
+        if not out.cancelled():
+            out.set_result(made)
 
     outcomes.add_done_callback(done)
     out.add_done_callback(lambda future: outcomes.cancel() if future.cancelled() else None)

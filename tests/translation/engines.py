@@ -60,6 +60,16 @@ class Faulty(Shouting):
         ]
 
 
+@dataclass
+class Loose(Shouting):
+    """Answers with texts, where translations are wanted."""
+
+    name: str = "loose"
+
+    async def translate(self, texts: Sequence[str], source: str, target: str) -> list[Any]:
+        return [text.title() for text in texts]
+
+
 Answer = tuple[int, bytes]
 
 

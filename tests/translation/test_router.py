@@ -14,12 +14,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.translation.engines import Faulty, Shouting
+from tests.translation.engines import Faulty, Loose, Shouting
 from xlt_serve.errors import DataError
+from xlt_serve.renderings import Order, pending
+from xlt_serve.schema import Settings
 from xlt_serve.translation import load
 from xlt_serve.translation.breaker import Breaker
 from xlt_serve.translation.cache import Cache
-from xlt_serve.translation.protocol import PairRefused, Translation, Translator, Untranslated
+from xlt_serve.translation.protocol import (
+    Outcome,
+    PairRefused,
+    Translation,
+    Translator,
+    Untranslated,
+)
 from xlt_serve.translation.recorded import Recorded, Recorder, Row, read
 from xlt_serve.translation.router import Engine, Router
 from xlt_serve.translation.statistics import Event
@@ -37,6 +45,10 @@ def ask(one: Router, texts: list[str], seconds: float | None = None) -> list[obj
 
 def crash(texts: list[str]) -> list[str]:
     raise OSError("the engine is on fire")
+
+
+def give_up(texts: list[str]) -> list[str]:
+    raise asyncio.CancelledError  # as from a task of its own that somebody cancelled
 
 
 def test_each_text_has_its_translation_in_order() -> None:
@@ -63,9 +75,11 @@ def test_batches_change_no_outcome(texts: list[str], batch: int) -> None:
         Faulty(say=lambda texts: [""] * len(texts)),
         Faulty(say=lambda texts: [None] * len(texts)),
         Faulty(say=lambda texts: [7] * len(texts)),
+        Faulty(say=give_up),
+        Loose(),
         Shouting(name="faulty", delay=30.0),
     ],
-    ids=["crashes", "too few", "empty", "nothing", "a number", "hangs"],
+    ids=["crashes", "too few", "empty", "nothing", "a number", "gives up", "loose", "hangs"],
 )
 def test_the_next_engine_takes_over(first: Shouting) -> None:
     one = router(first, Shouting())
@@ -170,6 +184,29 @@ def test_the_deadline_keeps_what_is_ready() -> None:
     assert isinstance(late, Untranslated)
     assert late.code == "timeout"
     assert slow.cancelled == 1
+
+
+def test_a_mistake_of_ours_is_raised_and_leaves_nothing_running() -> None:
+    def broken(event: Event) -> None:
+        raise TimeoutError("not the deadline's")
+
+    slow = Shouting("slow", delay=30.0)
+    engines = {"quick": Engine(Shouting("quick")), "slow": Engine(slow, timeout=60)}
+    one = Router(engines, {"de": ["quick"], "fr": ["slow"]}, observers=[broken])
+    with pytest.raises(TimeoutError, match="not the deadline's"):
+        asyncio.run(one.translate(["a", "b"], ["de", "fr"], "en", 10))
+    assert slow.cancelled == 1
+
+
+def test_outcomes_that_make_no_settings_are_an_error_and_no_endless_wait() -> None:
+    def finish(outcomes: object) -> Settings:
+        raise TypeError("no engine has no name")
+
+    outcomes: Future[list[Outcome]] = Future()
+    settings = pending(Order([], [], finish), outcomes)
+    outcomes.set_result([])
+    with pytest.raises(TypeError, match="has no name"):
+        settings.result(timeout=5)
 
 
 def test_long_texts_are_cut_before_they_are_translated() -> None:

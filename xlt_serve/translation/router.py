@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -91,9 +90,14 @@ class Router:
             self._group(sorted(set(group)), language, target, found)
             for language, group in groups.items()
         ]
-        with contextlib.suppress(TimeoutError):  # what was found by then counts
-            async with asyncio.timeout(seconds):
+        limit = asyncio.timeout(seconds)
+        try:
+            async with limit:
                 await _together(work)
+        except TimeoutError:
+            if not limit.expired():
+                raise  # ours, not an engine's
+            # What was found by then counts.
         missing = Untranslated("timeout", f"no translation within {seconds} s")
         unknown = Untranslated(
             "language", "the language of the text is not known: give it as language"
@@ -180,6 +184,8 @@ class Router:
                     given = await engine.translator.translate(texts, source, target)
                 if len(given) != len(texts):
                     raise ValueError(f"{len(given)} translations of {len(texts)} texts")
+                if strange := [one for one in given if not isinstance(one, Translation | None)]:
+                    raise TypeError(f"{type(strange[0]).__name__} instead of a translation")
             except TimeoutError:
                 engine.breaker.failed()
                 message = f"no answer within {engine.timeout} s"
@@ -187,6 +193,13 @@ class Router:
                 return
             except PairRefused as error:
                 gone("failed", "refused", error.rule, time.monotonic() - begun)
+                return
+            except asyncio.CancelledError:
+                task = asyncio.current_task()
+                if task is None or task.cancelling():
+                    raise  # the deadline, or a caller that has left
+                engine.breaker.failed()
+                gone("failed", "failed", "gave up its own work", time.monotonic() - begun)
                 return
             except Exception as error:  # whatever a foreign engine raises
                 engine.breaker.failed()
@@ -243,8 +256,13 @@ async def _together(work: Sequence[Coroutine[Any, Any, None]]) -> None:
     """All at once. One alone, as most are, without a task: that would take longer than to route it."""
     if len(work) == 1:
         await work[0]
-    else:
-        await asyncio.gather(*work)
+        return
+    try:
+        async with asyncio.TaskGroup() as group:
+            for each in work:
+                group.create_task(each)
+    except BaseExceptionGroup as several:
+        raise several.exceptions[0] from None
 
 
 def _below(translation: Translation, engine: Engine) -> bool:
