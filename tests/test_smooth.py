@@ -113,16 +113,16 @@ def test_uniform_noise_has_its_own_formula() -> None:
 
 
 def test_wrong_labels_and_bounds_are_as_rare_as_alpha_says() -> None:
-    """1,000 texts so close to the boundary that a careless vote would often be wrong."""
+    """2,000 texts so close to the boundary that a careless vote would often be wrong."""
     alpha = 0.05
-    points = [10] * 500 + [-10] * 500
+    points = [10] * 1000 + [-10] * 1000
     outcomes = ask(points, Options(samples=150, alpha=alpha), budget=100_000)
     truth = NormalDist().cdf(0.1)
     wrong = sum(
         (o.label is not None and o.label != (0 if point > 0 else 1)) or o.lower_bound > truth
         for point, o in zip(points, outcomes, strict=True)
     )
-    assert wrong <= alpha * 1000 + 3 * math.sqrt(1000 * alpha * (1 - alpha))
+    assert wrong <= alpha * 2000 + 3 * math.sqrt(2000 * alpha * (1 - alpha))
 
 
 @pytest.mark.parametrize(

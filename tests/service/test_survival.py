@@ -236,17 +236,7 @@ def test_a_service_that_is_told_to_stop_finishes_what_it_accepted(tmp_path: Path
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "texts",
-    [
-        pytest.param(16, id="of work"),
-        pytest.param(
-            1,
-            id="of connections",
-            marks=pytest.mark.xfail(reason="Python refuses half as many on shared cores, and late"),
-        ),
-    ],
-)
+@pytest.mark.parametrize("texts", [16, 1], ids=["of work", "of connections"])
 def test_five_times_the_capacity_for_a_minute(tmp_path: Path, texts: int) -> None:
     """Every request is answered, with 200 or 429, and those accepted don't take longer than three times
     as long as they do alone. Not so with single texts: five times as many as two cores can classify are
@@ -263,6 +253,8 @@ def test_five_times_the_capacity_for_a_minute(tmp_path: Path, texts: int) -> Non
         assert flood.statuses[200] > 100
         assert flood.statuses[429] > 100
         found = flood.summary()
+        if texts == 1 and found["p99"] > 3 * alone["p99"]:  # known: statuses hold, times don't
+            pytest.xfail(f"refused late on shared cores: {found['p99'] / alone['p99']:.1f} ×")
         assert found["p99"] <= 3 * alone["p99"], (alone, capacity, found)
         # And when it is over, everybody is let in again.
         time.sleep(1.5)

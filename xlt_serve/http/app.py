@@ -33,6 +33,7 @@ from xlt_serve.runners import KINDS
 from xlt_serve.scheduler import Run, Scheduler
 from xlt_serve.schema import Settings
 from xlt_serve.session import available_cores
+from xlt_serve.tokens import Tokens
 
 SWITCH = 0.0005
 PAGE = Path(__file__).parent.parent / "web" / "index.html"
@@ -77,11 +78,12 @@ class Service:
                 self.scheduler.open(classifier.runners, graph)
         for words in (1, 8, 64):
             text = "a " * words
-            classifier.predict([(text, text) if classifier.bundle.manifest.pair else text] * 2)
+            item = (text, text) if classifier.bundle.manifest.pair else text
+            classifier.predict([item] * 2)
             if self.scheduler.streams > 1:
-                item = (text, text) if classifier.bundle.manifest.pair else text
-                pieces = classifier.encoder.encode([item])[0].pieces  # type: ignore[union-attr]
-                classifier.runners.of("plain", narrow=True).run(pieces)
+                [tokens] = classifier.encoder.encode([item])
+                assert isinstance(tokens, Tokens)
+                classifier.runners.of("plain", narrow=True).run(tokens.pieces)
         return classifier
 
     async def start(self) -> None:
