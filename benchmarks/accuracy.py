@@ -1,6 +1,6 @@
 """Methods side by side: ``python -m benchmarks.accuracy --task sib200 --data ../shared/data``.
 
-Every method of ``training/configs/TASK`` × seeds on one encoder, zero-shot from English labels,
+Every method of ``training/xlt_training/configs/TASK`` × seeds on one encoder, zero-shot from English labels,
 selected on English dev. Resumable: a run that has ended is read, not repeated, unless its config,
 the encoder's weights or what it is scored on have changed: then its folder is removed and it is
 trained again. Writes ``benchmarks/results/accuracy-TASK.json``, a Markdown table with mean ±
@@ -22,19 +22,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from xlt_training.data import languages, load_split
+from xlt_training.data.files import read_rows
+from xlt_training.encoders.corpus import free_of_evaluation
+from xlt_training.loop import config, evaluate, fisher, trainer
+from xlt_training.loop import model as models
+from xlt_training.loop.types import Example
+from xlt_training.methods.xmixup import XMixup
 
 from benchmarks.statistics import DRAWS, difference, holm, resample, shown, weighted_accuracy
-from training import config, evaluate, fisher, trainer
-from training import model as models
-from training.data import languages, load_split
-from training.data.files import read_rows
-from training.encoders.corpus import free_of_evaluation
-from training.methods.xmixup import XMixup
-from training.types import Example
-from xlt_serve.calibrate import softmax
+from xlt_serve.calibration import softmax
 
 HERE = Path(__file__).parent
-CONFIGS = HERE.parent / "training" / "configs"
+CONFIGS = HERE.parent / "training" / "xlt_training" / "configs"
 # Not Indo-European, or (hi, ur) of its Indo-Aryan branch. A script of its own is not enough: bg, el
 # and ru are not among them.
 DISTANT = frozenset({"ar", "hi", "ja", "kk", "ko", "sw", "th", "tr", "ur", "vi", "zh", "id"})

@@ -15,17 +15,19 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from xlt_training.loop.network import Classifier as Network
+from xlt_training.loop.types import Example
 
-from training.network import Classifier as Network
-from training.types import Example
-from xlt_serve import smooth
-from xlt_serve.batching import plan
-from xlt_serve.noise import Noise, stream_key
-from xlt_serve.noisy import NoisyRow, NoisyRunner, NoisyText
-from xlt_serve.pipeline import Classifier
-from xlt_serve.rewritten import Sentence
-from xlt_serve.steps import Ask, Outputs, drive, join
-from xlt_serve.synonyms import Draws, Table
+from xlt_serve.classifier import Classifier
+from xlt_serve.runtime.batching import plan
+from xlt_serve.runtime.graph_io import PerturbedIO, PerturbedRow
+from xlt_serve.runtime.runners import Runner
+from xlt_serve.runtime.steps import Outputs, RunRequest, drive, join
+from xlt_serve.smoothing import votes as smooth
+from xlt_serve.smoothing.noise import Noise, stream_key
+from xlt_serve.smoothing.perturbation import NoisyText
+from xlt_serve.smoothing.substitution import Sentence
+from xlt_serve.text.synonyms import Draws, Table
 
 Shift = npt.NDArray[np.float32]
 
@@ -34,7 +36,7 @@ Shift = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
-class ShiftedRow(NoisyRow):
+class ShiftedRow(PerturbedRow):
     shift: Shift | None = None  # [tokens, width]
 
 
@@ -45,19 +47,19 @@ class ShiftedText(NoisyText):
         super().__init__(text.piece, text.key, text.noise, text.radius)
         self.shift = shift
 
-    def rows(self, numbers: Sequence[int]) -> list[NoisyRow]:
+    def rows(self, numbers: Sequence[int]) -> list[PerturbedRow]:
         return [
             ShiftedRow(row.piece, row.key, row.number, row.noise, self.shift)
             for row in super().rows(numbers)
         ]
 
 
-class ShiftedRunner(NoisyRunner):
+class ShiftedIO(PerturbedIO):
     """``silent``: no noise of its own, the shift alone."""
 
     silent = False
 
-    def noise(self, rows: Sequence[NoisyRow], longest: int) -> npt.NDArray[np.float32]:
+    def noise(self, rows: Sequence[PerturbedRow], longest: int) -> npt.NDArray[np.float32]:
         out = super().noise(rows, longest)
         if self.silent:
             out[:] = 0
@@ -78,15 +80,19 @@ def shifted_votes(
 def shifted_labels(served: Classifier, texts: Sequence[ShiftedText]) -> list[int]:
     """Plain predictions of shifted texts: one pass each, the shift and nothing else."""
     run = _runner(served, silent=True)
-    logits = run(Ask("perturbed", [row for text in texts for row in text.rows([0])]))["logits"]
+    logits = run(RunRequest("perturbed", [row for text in texts for row in text.rows([0])]))[
+        "logits"
+    ]
     return [int(label) for label in logits.argmax(axis=1)]
 
 
 def _runner(served: Classifier, silent: bool) -> Any:
-    runner = ShiftedRunner(served.runners.of("perturbed").session, served.bundle.manifest.pad_id)
-    runner.silent = silent
+    session = served.runners.of("perturbed").session
+    io = ShiftedIO(session.dims, served.bundle.manifest.pad_id)
+    io.silent = silent
+    runner = Runner(session, io)
 
-    def run(ask: Ask) -> Outputs:
+    def run(ask: RunRequest) -> Outputs:
         batches = plan([row.length for row in ask.rows], served.budget)
         rows: Any = ask.rows
         return join([(b, runner.run([rows[i] for i in b])) for b in batches], len(rows))

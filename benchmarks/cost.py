@@ -26,17 +26,16 @@ from typing import Any
 
 import torch
 from torch.utils.flop_counter import FlopCounterMode
-
-from training import fisher
-from training import model as models
-from training.data import load_split
-from training.method import Context, Method, compose
-from training.methods import METHODS
-from training.methods.ewc import EWC
-from training.methods.l2_anchor import L2Anchor
-from training.network import Classifier
-from training.pretrained import resolve
-from training.types import Batch, Example
+from xlt_training.data import load_split
+from xlt_training.loop import fisher
+from xlt_training.loop import model as models
+from xlt_training.loop.method import Context, Method, compose
+from xlt_training.loop.network import Classifier
+from xlt_training.loop.pretrained import resolve
+from xlt_training.loop.types import Batch, Example
+from xlt_training.methods import METHODS
+from xlt_training.methods.ewc import EWC
+from xlt_training.methods.l2_anchor import L2Anchor
 
 HERE = Path(__file__).parent
 # Values touched for each parameter: Adam reads and writes three and reads a gradient; a penalty reads

@@ -19,17 +19,16 @@ from typing import Any
 
 import numpy as np
 import torch
-
-from training import config, evaluate, model, pretrained, trainer
-from training.analysis.alignment import linear_cka, retrieval_accuracy
-from training.analysis.vectors import SentenceEncoder
-from training.data import languages, load_split
-from training.encoders import examples, teacher
-from training.encoders.corpus import LANGUAGES, TEACHER_LANGUAGES
-from training.types import Example
+from xlt_training.analysis.alignment import linear_cka, retrieval_accuracy
+from xlt_training.analysis.vectors import SentenceEncoder
+from xlt_training.data import languages, load_split
+from xlt_training.encoders import examples, teacher
+from xlt_training.encoders.corpus import LANGUAGES, TEACHER_LANGUAGES
+from xlt_training.loop import config, evaluate, model, pretrained, trainer
+from xlt_training.loop.types import Example
 
 HERE = Path(__file__).parent
-CONFIGS = HERE.parent / "training" / "configs"
+CONFIGS = HERE.parent / "training" / "xlt_training" / "configs"
 UNTAUGHT = [language for language in LANGUAGES if language not in TEACHER_LANGUAGES]
 XSID_GOAL = ["de", "ar", "tr", "zh", "ja", "it", "nl"]
 

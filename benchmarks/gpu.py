@@ -22,13 +22,13 @@ import numpy as np
 import numpy.typing as npt
 
 from xlt_serve import bundle as bundles
-from xlt_serve import providers
 from xlt_serve.bench.grid import batch
 from xlt_serve.bundle import Bundle
+from xlt_serve.classifier import BUDGET
 from xlt_serve.errors import UsageError, XltError
-from xlt_serve.graphs import buckets_of, open_graph
-from xlt_serve.pipeline import BUDGET
-from xlt_serve.session import Options, Session, available_cores
+from xlt_serve.runtime.gpu import providers
+from xlt_serve.runtime.open_graph import buckets_of, open_graph
+from xlt_serve.runtime.session import Options, Session, available_cores
 
 HERE = Path(__file__).parent
 PERCENTILES = (50, 90, 95, 99)

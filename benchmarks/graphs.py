@@ -30,7 +30,7 @@ import numpy as np
 import torch
 
 from benchmarks.peers import checkpoint, environments
-from xlt_serve.session import available_cores
+from xlt_serve.runtime.session import available_cores
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent

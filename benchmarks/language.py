@@ -18,8 +18,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from xlt_serve import language
-from xlt_serve.language import Detection
+from xlt_serve.text import language
+from xlt_serve.text.language import Detection
 
 HERE = Path(__file__).parent
 UNITS = {"ja": 3, "zh": 3, "th": 5}

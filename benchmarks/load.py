@@ -103,7 +103,7 @@ class Line:
 
 
 def cores() -> int:
-    from xlt_serve.session import available_cores
+    from xlt_serve.runtime.session import available_cores
 
     return available_cores()
 

@@ -59,10 +59,13 @@ def main() -> None:
 
 def build(folder: Path, precision: str) -> None:
     """The three graphs, as the exporter makes them."""
+    from xlt_training.export import graph, weights
+    from xlt_training.export import int8 as quantize
+    from xlt_training.loop import pretrained
+    from xlt_training.loop.network import Classifier
+    from xlt_training.methods.xmixup import XMixup
+
     from benchmarks.peers import checkpoint
-    from training import graph, pretrained, quantize, weights
-    from training.methods.xmixup import XMixup
-    from training.network import Classifier
 
     data = Path("../shared/data/tokenizers/xlm-roberta")
     model = Classifier(checkpoint.build(), pretrained.load_tokenizer(data), 512)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from xlt_serve import certify
+from xlt_serve.smoothing import certify
 
 ALPHAS = (0.001, 0.05)
 RACES = {

@@ -32,21 +32,22 @@ from typing import Any
 
 import numpy as np
 import torch
+from xlt_training.data import load_split
+from xlt_training.data.files import read_rows
+from xlt_training.export import checkpoint as export
+from xlt_training.loop import config, evaluate, trainer
+from xlt_training.loop import model as models
+from xlt_training.loop.network import Classifier
+from xlt_training.loop.types import Example
+from xlt_training.methods.xmixup import XMixup
 
 from benchmarks.accuracy import kept
 from benchmarks.statistics import DRAWS, difference, holm, resample, shown, weighted_accuracy
-from training import config, evaluate, export, trainer
-from training import model as models
-from training.data import load_split
-from training.data.files import read_rows
-from training.methods.xmixup import XMixup
-from training.network import Classifier
-from training.types import Example
 from xlt_serve import bundle as bundles
-from xlt_serve.calibrate import softmax
+from xlt_serve.calibration import softmax
 
 HERE = Path(__file__).parent
-CONFIGS = HERE.parent / "training" / "configs" / "sib200"
+CONFIGS = HERE.parent / "training" / "xlt_training" / "configs" / "sib200"
 TASK, SOURCE = "sib200", "en"
 
 
@@ -435,7 +436,7 @@ def graph_ratios(
     place: str | Path, rounds: int = 60, shapes: Sequence[tuple[int, int]] = SHAPES
 ) -> dict[str, dict[str, float]]:
     """Median time of both graphs at the same lengths, in turns."""
-    from xlt_serve.pipeline import Classifier as Served
+    from xlt_serve.classifier import Classifier as Served
 
     served = Served(bundles.load(place))
     sessions = {name: served.runners.of(name).session for name in ("plain", "paired")}
@@ -464,7 +465,7 @@ def overheads(
 ) -> dict[str, Any]:
     """(total − translator − bare session) ÷ total of paired prediction, with the real engines that
     are here; the cache is off."""
-    from xlt_serve.pipeline import Classifier as Served
+    from xlt_serve.classifier import Classifier as Served
     from xlt_serve.translation.apertium import Apertium
     from xlt_serve.translation.cache import Cache
     from xlt_serve.translation.ctranslate2 import CTranslate2

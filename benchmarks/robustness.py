@@ -25,29 +25,30 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from xlt_training.data import languages, load_split
+from xlt_training.export import checkpoint as export
+from xlt_training.loop import config, trainer
+from xlt_training.loop import model as models
+from xlt_training.loop.types import Example
+from xlt_training.loop.words import load_lexicons
+from xlt_training.methods.code_switch import switch
+from xlt_training.methods.noise import Noise as NoiseMethod
+from xlt_training.methods.synonyms import Synonyms
 
 from benchmarks import attacks, misses, robustness_report
 from benchmarks.robustness_report import draw, markdown
-from training import config, export, trainer
-from training import model as models
-from training.data import languages, load_split
-from training.methods.code_switch import switch
-from training.methods.noise import Noise as NoiseMethod
-from training.methods.synonyms import Synonyms
-from training.types import Example
-from training.words import load_lexicons
-from xlt_serve import certify, smooth
-from xlt_serve.batching import plan
-from xlt_serve.feeds import feeds
-from xlt_serve.noise import Noise
-from xlt_serve.pipeline import Classifier, load
-from xlt_serve.schema import Smoothing
-from xlt_serve.steps import Ask
-from xlt_serve.synonyms import DRAWS, Table, read
-from xlt_serve.words import parts
+from xlt_serve.classifier import Classifier, load
+from xlt_serve.runtime.batching import plan
+from xlt_serve.runtime.steps import RunRequest
+from xlt_serve.smoothing import certify
+from xlt_serve.smoothing import votes as smooth
+from xlt_serve.smoothing.noise import Noise
+from xlt_serve.text.synonyms import DRAWS, Table, read
+from xlt_serve.text.words import parts
+from xlt_serve.types import Smoothing
 
 HERE = Path(__file__).parent
-CONFIGS = HERE.parent / "training" / "configs" / "sib200"
+CONFIGS = HERE.parent / "training" / "xlt_training" / "configs" / "sib200"
 TASK, SOURCE = "sib200", "en"
 MOST_SIGMAS = 9
 SELECTION = 20
@@ -288,7 +289,7 @@ class Benchmark:
         for example in examples:
             text = attacks.noisy_text(served, example.text, 3, self.noise)
             rows = text.rows(range(self.options.draws))
-            votes = served.runners.run(Ask("perturbed", rows))["logits"].argmax(axis=1)
+            votes = served.runners.run(RunRequest("perturbed", rows))["logits"].argmax(axis=1)
             counts = [
                 np.bincount(part, minlength=len(served.labels)).tolist()
                 for part in (votes[:SELECTION], votes[SELECTION:])
@@ -357,15 +358,9 @@ class Benchmark:
             ]
             ready = []
             for batch in plan([row.length for row in rows], served.budget):
-                part = [rows[i] for i in batch]
-                pieces = list({id(row.piece): row.piece for row in part}.values())
-                place = {id(piece): number for number, piece in enumerate(pieces)}
-                given = feeds(pieces, runner.session, runner.pad_id)
-                given["row"] = np.array([place[id(row.piece)] for row in part], dtype=np.int64)
-                given["noise"] = runner.noise(part, given["input_ids"].shape[1])
-                ready.append(given)
+                ready.append(runner.io.feeds([rows[i] for i in batch]))
             spent = [0.0]
-            original = runner.noise
+            original = runner.io.noise
 
             def timed(rows: Any, longest: int) -> Any:
                 begun = time.perf_counter()
@@ -379,11 +374,11 @@ class Benchmark:
                 for given in ready:
                     runner.session.run(given)
                 bare = time.perf_counter() - begun
-                spent[0], runner.noise = 0.0, timed
+                spent[0], runner.io.noise = 0.0, timed
                 begun = time.perf_counter()
                 answers = served.predict(texts, mode="smoothed", smoothing=asked)
                 whole = time.perf_counter() - begun
-                runner.noise = original
+                runner.io.noise = original
                 assert all(a.smoothed is not None and a.smoothed.draws == 100 for a in answers)
                 if number:  # the first is for warming up
                     ratios.append((whole - spent[0]) / bare)
@@ -410,7 +405,7 @@ class Benchmark:
                 for number, example in enumerate(examples):
                     text = attacks.noisy_text(served, example.text, 4, self.noise)
                     generator = np.random.default_rng([factor, number])
-                    width = served.runners.of("perturbed").width  # type: ignore[attr-defined]
+                    width = served.runners.of("perturbed").io.width
                     shift = generator.standard_normal((text.piece.length, width), np.float32)
                     texts.append(attacks.ShiftedText(text, factor * self.sigma * shift))
                 moved.append(texts)
@@ -491,7 +486,7 @@ class Benchmark:
         """Predict on a fixed number of draws; None: it abstains."""
         served = self.of(self.noisy)
         run = attacks._runner(served, silent=False)
-        votes = run(Ask("perturbed", text.rows(range(JUDGES))))["logits"].argmax(axis=1)
+        votes = run(RunRequest("perturbed", text.rows(range(JUDGES))))["logits"].argmax(axis=1)
         counts = np.bincount(votes, minlength=len(served.labels)).tolist()
         return certify.predict(counts, self.alpha)
 

@@ -70,7 +70,7 @@ def main() -> None:
 
 def small(options: argparse.Namespace) -> dict[str, Any]:
     checkpoint = options.work / "small"
-    tokenizer = ROOT / "training" / "encoders" / "small"
+    tokenizer = ROOT / "training" / "xlt_training" / "encoders" / "small"
     bundles = prepared(
         checkpoint, tokenizer, lambda: encoder_of(str(tokenizer), checkpoint), options.work
     )
@@ -89,8 +89,7 @@ def base(options: argparse.Namespace) -> dict[str, Any]:
 def encoder_of(name: str, folder: Path) -> None:
     """A classifier with a fresh head on an encoder: its speed is what counts here."""
     import torch
-
-    from training.pretrained import load_classifier
+    from xlt_training.loop.pretrained import load_classifier
 
     torch.manual_seed(0)
     load_classifier(name, {"num_labels": 7}).save_pretrained(folder)
@@ -100,9 +99,11 @@ def prepared(
     checkpoint: Path, tokenizer: Path, make: Callable[[], Any], work: Path
 ) -> dict[str, Path]:
     """A transformers folder with its tokenizer, and a bundle of it in each precision."""
-    from training import graph, quantize, weights
-    from training.network import Classifier
-    from training.pretrained import load_classifier, load_tokenizer, save_tokenizer
+    from xlt_training.export import graph, weights
+    from xlt_training.export import int8 as quantize
+    from xlt_training.loop.network import Classifier
+    from xlt_training.loop.pretrained import load_classifier, load_tokenizer, save_tokenizer
+
     from xlt_serve import bundle as bundling
     from xlt_serve.bundle import Graph, Manifest
 
@@ -242,7 +243,6 @@ import json, sys, time
 from concurrent.futures import ThreadPoolExecutor
 from xlt_serve.batching import plan
 from xlt_serve.pipeline import load
-from xlt_serve.feeds import feeds
 from xlt_serve.session import available_cores
 bundle, source = sys.argv[1:]
 texts = [json.loads(line)["text"] for line in open(source, encoding="utf-8")]
@@ -251,7 +251,8 @@ for threads, workers in ((0, 1), (1, available_cores())):
     classifier = load(bundle, threads=threads)
     pieces = [tokens.pieces[0] for tokens in classifier.encoder.encode(texts)]
     batches = plan([piece.length for piece in pieces], classifier.budget)
-    ready = [feeds([pieces[i] for i in b], classifier.session, classifier.bundle.manifest.pad_id) for b in batches]
+    io = classifier.runners.of("plain").io
+ready = [io.feeds([pieces[i] for i in b]) for b in batches]
     classifier.session.run(ready[-1])
     with ThreadPoolExecutor(workers) as pool:
         begun = time.perf_counter()

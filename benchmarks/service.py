@@ -37,8 +37,8 @@ import numpy as np
 
 from benchmarks.load import Target, arrivals, closed, cores
 from benchmarks.peers import checkpoint, environments
-from xlt_serve.batching import plan
-from xlt_serve.pipeline import load
+from xlt_serve.classifier import load
+from xlt_serve.runtime.batching import plan
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent
@@ -169,9 +169,11 @@ def prepare(work: Path, data: Path) -> dict[str, Path]:
 
 
 def bundle(source: Path, folder: Path, precision: str) -> None:
-    from training import graph, quantize, weights
-    from training.network import Classifier
-    from training.pretrained import load_classifier, load_tokenizer
+    from xlt_training.export import graph, weights
+    from xlt_training.export import int8 as quantize
+    from xlt_training.loop.network import Classifier
+    from xlt_training.loop.pretrained import load_classifier, load_tokenizer
+
     from xlt_serve import bundle as bundles
 
     shutil.rmtree(folder, ignore_errors=True)
@@ -383,11 +385,13 @@ def bare(folder: Path, texts: list[str], seconds: float) -> dict[str, float]:
     with one for each; in batches of several sizes. ``per_second`` is the best of them."""
     classifier = load(folder, threads=cores())
     pieces = [tokens.pieces[0] for tokens in classifier.encoder.encode(texts)]  # type: ignore[union-attr]
-    ways = [(budget, narrow) for narrow in (False, True) for budget in (128, 256, 512)]
+    ways = [
+        (budget, single_threaded) for single_threaded in (False, True) for budget in (128, 256, 512)
+    ]
     mean = statistics.mean(piece.length for piece in pieces)
     found = {}
-    for budget, narrow in ways:
-        runner = classifier.runners.of("plain", narrow)
+    for budget, single_threaded in ways:
+        runner = classifier.runners.of("plain", single_threaded)
         cut = plan([piece.length for piece in pieces], budget)
         random.Random(0).shuffle(cut)  # a window need not end with the same lengths
         batches = [[pieces[i] for i in batch] for batch in cut]
@@ -406,12 +410,12 @@ def bare(folder: Path, texts: list[str], seconds: float) -> dict[str, float]:
                 done += sum(piece.length for piece in batch)
             return done
 
-        at_once = cores() if narrow else 1
+        at_once = cores() if single_threaded else 1
         with ThreadPoolExecutor(at_once) as pool:
             tasks = [pool.submit(work) for _ in range(at_once)]
             # By tokens: a short window may hold more of the long texts than another.
             done = sum(task.result() for task in tasks) / mean
-        way = "a run on each core" if narrow else "a run on all cores"
+        way = "a run on each core" if single_threaded else "a run on all cores"
         found[f"{way}, {budget} tokens"] = done / (time.perf_counter() - begun)
     return {"per_second": max(found.values()), **found}
 

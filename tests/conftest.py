@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from filelock import FileLock
 
-from tests import graphs
+from tests import ROOT, graphs
 from xlt_serve import bundle as bundles
 from xlt_serve.bundle import Bundle
 
@@ -26,7 +26,6 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["BENTOML_DO_NOT_TRACK"] = "true"
 os.environ["PROMETHEUS_MULTIPROC_DIR"] = tempfile.mkdtemp(prefix="xlt-metrics-")
 
-ROOT = Path(__file__).parent.parent
 WORDS = {
     "sports": [
         "goal",
@@ -296,7 +295,7 @@ name = "vanilla"
 @pytest.fixture(scope="session")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory, config_file: Path) -> Path:
     """A trained toy topic classifier."""
-    from training import config, trainer
+    from xlt_training.loop import config, trainer
 
     return once(
         tmp_path_factory, "topics", lambda out: trainer.train(config.load(config_file), out)
@@ -308,7 +307,7 @@ def pair_checkpoint(
     tmp_path_factory: pytest.TempPathFactory, config_file: Path, encoders: dict[str, Path]
 ) -> Path:
     """A toy classifier of pairs on BERT, whose graph also reads token_type_ids."""
-    from training import config, trainer
+    from xlt_training.loop import config, trainer
 
     overrides = [f"encoder={encoders['bert']}", "task.name=xnli", "train.epochs=1"]
     made = config.load(config_file, overrides)
@@ -317,14 +316,14 @@ def pair_checkpoint(
 
 @pytest.fixture(scope="session")
 def bundle(tmp_path_factory: pytest.TempPathFactory, checkpoint: Path) -> Path:
-    from training import export
+    from xlt_training.export import checkpoint as export
 
     return once(tmp_path_factory, "toy", lambda out: export.export(checkpoint, out))
 
 
 @pytest.fixture(scope="session")
 def pair_bundle(tmp_path_factory: pytest.TempPathFactory, pair_checkpoint: Path) -> Path:
-    from training import export
+    from xlt_training.export import checkpoint as export
 
     return once(tmp_path_factory, "toy-pairs", lambda out: export.export(pair_checkpoint, out))
 

@@ -8,13 +8,13 @@ import numpy as np
 import numpy.typing as npt
 
 from xlt_serve import bundle as bundles
-from xlt_serve.binding import BoundSession
-from xlt_serve.buckets import Buckets, choose
 from xlt_serve.bundle import Bundle, Graph, Manifest
-from xlt_serve.graphs import described
-from xlt_serve.onnxfile import Value
-from xlt_serve.session import Options
-from xlt_serve.shapes import concrete, names
+from xlt_serve.runtime.gpu.binding import BoundSession
+from xlt_serve.runtime.gpu.buckets import Buckets, choose
+from xlt_serve.runtime.onnx_file import Value
+from xlt_serve.runtime.open_graph import described, io_of
+from xlt_serve.runtime.session import Options
+from xlt_serve.runtime.shapes import concrete, names
 
 Feeds = dict[str, npt.NDArray[np.generic]]
 KINDS = ("plain", "perturbed", "paired")
@@ -23,10 +23,10 @@ KINDS = ("plain", "perturbed", "paired")
 def make(encoder: Path, folder: Path, *, prompts: bool = False, at: str = "embeddings") -> Bundle:
     """A bundle with plain and perturbed graphs, and with paired ones unless it has prompts."""
     import torch
-
-    from training import graph, model, weights
-    from training.methods.soft_prompt import SoftPrompt
-    from training.methods.xmixup import XMixup
+    from xlt_training.export import graph, weights
+    from xlt_training.loop import model
+    from xlt_training.methods.soft_prompt import SoftPrompt
+    from xlt_training.methods.xmixup import XMixup
 
     torch.manual_seed(0)
     network = model.build(str(encoder), ["a", "b", "c"], 64)
@@ -110,6 +110,6 @@ def bound(
         inputs=found.inputs,
         outputs=found.outputs,
         buckets=buckets or choose({}, bundle.manifest.max_length, 1024),
-        pad_id=bundle.manifest.pad_id,
+        io=io_of(bundle, graph, found),
         sets=sets,
     )

@@ -12,9 +12,9 @@ from packaging.markers import default_environment
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from xlt_serve.providers import RUNTIMES
+from tests import ROOT
+from xlt_serve.runtime.gpu.providers import RUNTIMES
 
-ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 

@@ -2,9 +2,9 @@
 
 from typing import TYPE_CHECKING, Any
 
+from xlt_serve.classifier import Classifier, load
 from xlt_serve.errors import XltError
-from xlt_serve.pipeline import Classifier, load
-from xlt_serve.schema import Failure, Prediction
+from xlt_serve.types import Failure, Prediction
 
 if TYPE_CHECKING:
     from xlt_serve.client import AsyncClient, Client

@@ -8,9 +8,9 @@ from typing import Any, cast
 import bentoml
 from bentoml._internal.server.http import traffic
 
-from xlt_serve.http import tracing
-from xlt_serve.http.app import create
-from xlt_serve.http.guard import App, Gate, Guard, Receive, Scope, Send
+from xlt_serve.serving import tracing
+from xlt_serve.serving.app import create
+from xlt_serve.serving.middleware import App, Gate, Guard, Receive, Scope, Send
 
 
 class Untimed:

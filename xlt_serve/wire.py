@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.json_schema import models_json_schema
 
 from xlt_serve.errors import UsageError, XltError
-from xlt_serve.schema import Settings, Smoothing
+from xlt_serve.types import Settings, Smoothing
 
 SCHEMA = Path(__file__).parent / "wire.schema.json"
 

@@ -14,9 +14,10 @@ sys.path.insert(0, str(ROOT))  # run as a script, like the peers, so from anywhe
 
 
 def make(checkpoint: Path, folder: Path, precision: str) -> None:
-    from training import graph, quantize, weights
-    from training.network import Classifier
-    from training.pretrained import load_classifier, load_tokenizer
+    from xlt_training.export import graph, weights
+    from xlt_training.export import int8 as quantize
+    from xlt_training.loop.network import Classifier
+    from xlt_training.loop.pretrained import load_classifier, load_tokenizer
 
     hf = load_classifier(str(checkpoint), {})
     data = Path(os.environ.get("XLT_DATA", ROOT.parent / "shared" / "data"))
@@ -26,7 +27,7 @@ def make(checkpoint: Path, folder: Path, precision: str) -> None:
 
 
 def load(folder: Path, precision: str, threads: int) -> loop.Predict:
-    from xlt_serve.session import Options, Session
+    from xlt_serve.runtime.session import Options, Session
 
     session = Session(folder / "plain.onnx", Options(threads=threads, spin=True))  # as the peers do
 

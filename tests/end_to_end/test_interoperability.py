@@ -16,7 +16,7 @@ import pytest
 
 from benchmarks.peers import environments
 from xlt_serve import load
-from xlt_serve.tokens import Tokens
+from xlt_serve.text.tokens import Tokens
 
 pytestmark = pytest.mark.slow
 

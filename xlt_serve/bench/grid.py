@@ -13,18 +13,14 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
-from xlt_serve import providers
 from xlt_serve.bench.stats import is_stable, summary
 from xlt_serve.bundle import Bundle
+from xlt_serve.classifier import BUDGET
 from xlt_serve.errors import DependencyError, UsageError
-from xlt_serve.graphs import described, open_graph
-from xlt_serve.pipeline import BUDGET
-from xlt_serve.session import Options
-
-Feeds = dict[str, npt.NDArray[Any]]
+from xlt_serve.runtime.gpu import providers
+from xlt_serve.runtime.graph_io import Feeds
+from xlt_serve.runtime.open_graph import described, io_of, open_graph
+from xlt_serve.runtime.session import Options
 
 
 def require(names: Sequence[str], device: int) -> None:
@@ -111,12 +107,8 @@ def timed(
 
 def batch(bundle: Bundle, rows: int, length: int) -> Feeds:
     """Random ids, all positions real: the slowest that the shape can be."""
-    generator = np.random.default_rng(rows * 10_000 + length)
-    out: Feeds = {}
-    for name in described(bundle, "plain").inputs:
-        ids = generator.integers(5, 100, (rows, length))
-        out[name] = ids if name == "input_ids" else np.full_like(ids, int("mask" in name))
-    return out
+    io = io_of(bundle, "plain", described(bundle, "plain"))
+    return io.example(io.sizes(rows, length))
 
 
 def synchroniser(load: Callable[[str], Any] = ctypes.CDLL) -> Callable[[], None]:

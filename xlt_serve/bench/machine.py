@@ -9,7 +9,7 @@ import platform
 from pathlib import Path
 from typing import Any
 
-from xlt_serve.session import available_cores
+from xlt_serve.runtime.session import available_cores
 
 PACKAGES = (
     "xlt-serve",

@@ -23,10 +23,10 @@ import numpy as np
 from xlt_serve.bench.grid import batch
 from xlt_serve.bench.stats import summary
 from xlt_serve.bundle import Bundle
+from xlt_serve.classifier import BUDGET
 from xlt_serve.errors import DataError, UsageError
-from xlt_serve.graphs import open_graph
-from xlt_serve.pipeline import BUDGET
-from xlt_serve.session import Options, available_cores
+from xlt_serve.runtime.open_graph import open_graph
+from xlt_serve.runtime.session import Options, available_cores
 
 KNOWN = ("transformers", "optimum", "openvino", "ctranslate2")
 SCRIPT = Path(__file__).parent / "outside" / "peer.py"

@@ -18,10 +18,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import IO, Any
 
-from xlt_serve.bench import http, loops
+from xlt_serve.bench import http_load as http
+from xlt_serve.bench import loops
 from xlt_serve.bench.compare import point_name
 from xlt_serve.errors import DataError, UsageError
-from xlt_serve.renderings import MODES as TRANSLATED
+from xlt_serve.translation.items import MODES as TRANSLATED
 
 SHARES = (0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 1.0, 1.1)
 """Of the closed loop's best, where the open loop is asked for when nobody says which rates."""

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from xlt_serve.errors import XltError
-from xlt_serve.schema import Failure, Prediction
 from xlt_serve.scoring.order import Order
 from xlt_serve.scoring.window import Row, Window, slices
+from xlt_serve.types import Failure, Prediction
 
 
 class Predictor(Protocol):

@@ -10,8 +10,8 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from xlt_serve.schema import Prediction
 from xlt_serve.scoring.packages import arrow
+from xlt_serve.types import Prediction
 
 PLAIN = (
     "label",

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, TextIO
 
-from xlt_serve.schema import Prediction
+from xlt_serve.types import Prediction
 
 SHOWN = 5
 """Languages that a line has room for."""

@@ -12,6 +12,8 @@ import contextlib
 import errno
 import json
 import os
+import re
+import shutil
 import time
 import zlib
 from collections.abc import Iterator
@@ -25,6 +27,12 @@ from xlt_serve.scoring.window import BEGIN, Position
 
 EVERY = 1.0
 """Seconds between two commits: a kill costs that much work more, a commit waits for the disk."""
+
+FILES = re.compile(
+    r"(lock|(run|pipe|receipt)\.json|journal\.jsonl|final|unit-\d+\.data)(\.half)?|unit-\d+\.half"
+)
+FOLDERS = ("final", "parts")
+"""All that a run keeps in its folder; ``final`` is a file or a folder, as the output is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +88,20 @@ class Journal:
 
     def data(self, unit: int) -> Path:
         return self.folder / f"unit-{unit:05}.data"
+
+    def clear(self) -> None:
+        """Begin anew. What is not ours stays, and is not looked at."""
+        for old in list(self.folder.iterdir()):
+            if old.name in FOLDERS and old.is_dir():
+                shutil.rmtree(old)
+            elif old.name != "lock" and FILES.fullmatch(old.name):
+                old.unlink()
+
+    def remove(self) -> None:
+        self.clear()
+        (self.folder / "lock").unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # not empty: someone else's file is in it
+            self.folder.rmdir()
 
     def recover(self) -> Recovered:
         """Where the last run stood. What it wrote beyond that is cut off."""

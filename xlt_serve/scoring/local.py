@@ -15,9 +15,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
 
-from xlt_serve.schema import Prediction
 from xlt_serve.scoring.answer import Answerer
 from xlt_serve.scoring.window import Window
+from xlt_serve.types import Prediction
 
 T = TypeVar("T")
 AHEAD = 2

@@ -5,19 +5,21 @@ from __future__ import annotations
 import importlib.metadata
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, is_dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from xlt_serve import translation
 from xlt_serve.bundle import Bundle, digest
+from xlt_serve.classifier import default_budget
 from xlt_serve.errors import UsageError
-from xlt_serve.pipeline import default_budget
 from xlt_serve.scoring import codecs, places
 from xlt_serve.scoring.places import OUTPUTS, PIPE, Source
 from xlt_serve.scoring.window import MOST_ROWS
 
 FORMAT = 1
 """Of what a run leaves behind for the next; another number is never gone on with."""
+RECEIPT = ".score.json"
+"""Beside the output: what it was made from and what is in it."""
 ENGINES = ("local", "ray")
 PACKAGES = ("onnxruntime", "onnxruntime-gpu", "tokenizers")
 """Another version of these may give other numbers or other tokens."""
@@ -93,7 +95,13 @@ class Layout:
 def layout(order: Order) -> Layout:
     """Several files go into one where OUT names a file, into a folder of the same names where not."""
     sources, several = places.find(order.source, order.in_format)
-    _refuse_same(order, sources)
+    found = _layout(order, sources, several)
+    _refuse_double(found.units)
+    _refuse_inputs(order, found)
+    return found
+
+
+def _layout(order: Order, sources: Sequence[Source], several: bool) -> Layout:
     told, codec = (None, None) if order.out == PIPE else codecs.told_by(order.out)
     format = order.out_format or told
     name_of_folder = order.out.endswith("/") or (told is None and order.out != PIPE and several)
@@ -176,16 +184,46 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _refuse_same(order: Order, sources: Sequence[Source]) -> None:
-    """An output among the inputs would be read as one by the next run."""
-    if PIPE in (order.source, order.out) or places.is_remote(order.out):
+def output_name(out: str) -> str:
+    """OUT without its last slash, and with a name of its own: files go beside it."""
+    name = out.rstrip("/")
+    if not places.is_remote(out) and Path(name).name in ("", ".."):  # "." and the like
+        name = str(Path(out).resolve())
+        if not Path(name).name:
+            raise UsageError(out, "is the root of the file system", "give a folder within it")
+    return name
+
+
+def _refuse_double(units: Sequence[Unit]) -> None:
+    """Two inputs with one output: the second would replace the first."""
+    taken: dict[str, Unit] = {}
+    remedy = "rename one of them, or name a file as OUT, which takes the rows of all"
+    for unit in units:
+        if other := taken.get(unit.name):
+            both = f"{other.sources[0].url} and {unit.sources[0].url}"
+            raise UsageError(both, f"would both be written to {unit.name}", remedy)
+        taken[unit.name] = unit
+    for unit in units:
+        for parent in PurePosixPath(unit.name).parents:
+            if other := taken.get(str(parent)):
+                both = f"{other.sources[0].url} and {unit.sources[0].url}"
+                raise UsageError(both, f"would need {other.name} as a file and as a folder", remedy)
+
+
+def _refuse_inputs(order: Order, layout: Layout) -> None:
+    """An output must replace no input, nor lie where the next run would read it as one."""
+    if PIPE in (order.source, order.out):
         return
-    out = Path(order.out).resolve()
-    if Path(order.source).is_dir() and out.is_relative_to(Path(order.source).resolve()):
+    name = output_name(order.out)
+    out = PurePosixPath(places.canonical(name))
+    if places.kind(order.source) == "folder" and out.is_relative_to(places.canonical(order.source)):
         raise UsageError(order.out, f"lies within the input {order.source}", "choose another place")
-    for source in sources:
-        if not places.is_remote(source.url) and Path(source.url).resolve() == out:
-            raise UsageError(order.out, "is the input itself", "choose another name")
+    sources = {places.canonical(s.url) for unit in layout.units for s in unit.sources}
+    written = [f"{name}/{unit.name}" if layout.folder else name for unit in layout.units]
+    for target in (*written, name + RECEIPT):
+        if places.canonical(target) in sources:
+            itself = order.out if target == name else target
+            raise UsageError(itself, "is the input itself", "choose another name")
 
 
 def _refuse_unknown(format: str) -> None:

@@ -128,6 +128,37 @@ def exists(place: str) -> bool:
     return Path(place).exists()
 
 
+def kind(place: str) -> str | None:
+    """ "file" or "folder"; None where nothing is."""
+    if is_remote(place):
+        fs, path = _file_system(place)
+        if not fs.exists(path):
+            return None
+        return "folder" if fs.isdir(path) else "file"
+    if not Path(place).exists():
+        return None
+    return "folder" if Path(place).is_dir() else "file"
+
+
+def is_empty_folder(place: str) -> bool:
+    if kind(place) != "folder":
+        return False
+    if is_remote(place):
+        fs, path = _file_system(place)
+        return not fs.find(path)
+    return not any(Path(place).iterdir())
+
+
+def canonical(place: str) -> str:
+    """The same address for the same file, whatever name or link leads to it."""
+    if is_remote(place):
+        fs, path = _file_system(place)
+        if not getattr(fs, "local_file", False):
+            return str(fs.unstrip_protocol(path))
+        place = path
+    return str(Path(place).resolve())
+
+
 def upload(file: Path, place: str) -> None:
     """A whole file under its final name: object stores show it when it is complete, others get it
     under another name first."""

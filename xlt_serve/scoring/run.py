@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import errno
-import hashlib
 import json
-import os
-import shutil
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
@@ -16,26 +12,25 @@ from typing import Any
 
 from xlt_serve import bundle as bundles
 from xlt_serve import translation
-from xlt_serve.bundle import Bundle, digest
+from xlt_serve.bundle import Bundle
+from xlt_serve.classifier import Classifier
 from xlt_serve.errors import DataError, UsageError
-from xlt_serve.pipeline import Classifier
-from xlt_serve.scoring import columns, parquet, places, text
+from xlt_serve.runtime.session import Options, available_cores
+from xlt_serve.scoring import columns, parquet, places, publish
+from xlt_serve.scoring import text_files as text
 from xlt_serve.scoring.answer import Answerer, Predictor
 from xlt_serve.scoring.counts import Counts, Progress, count
-from xlt_serve.scoring.journal import Journal, Place, Recovered, explained, write_whole
-from xlt_serve.scoring.kept import Kept, keep, of_rows
+from xlt_serve.scoring.input_columns import Kept, keep, of_rows
+from xlt_serve.scoring.journal import Journal, Place, Recovered, write_whole
 from xlt_serve.scoring.local import Piece, ahead, answered
 from xlt_serve.scoring.order import Layout, Order, Unit, difference, essence, layout
 from xlt_serve.scoring.places import PIPE, Source
 from xlt_serve.scoring.window import BEGIN, Position, Window
 from xlt_serve.scoring.writers import Writer
-from xlt_serve.session import Options, available_cores
 
 RUN = "run.json"
 PIPED = "pipe.json"
 """What the columns of a pipe are: its first rows say it, and a run that goes on begins later."""
-RECEIPT = ".score.json"
-"""Beside the output: what it was made from and what is in it."""
 
 Open = Callable[[Bundle, Order], Predictor]
 
@@ -58,15 +53,15 @@ def score(order: Order, quiet: bool = True, open_predictor: Open | None = None) 
         return _to_pipe(order, bundle, found, quiet, opening)
     sources = [source for unit in found.units for source in unit.sources]
     stamps = [places.stamp(source) for source in sources]
-    wanted = essence(order, bundle, found.units)
-    done = _done_already(order, wanted)
+    wanted = _jsoned(essence(order, bundle, found.units))
+    done = publish.finished_before(order, found, wanted)
     if done is not None:
         return Summary(done, "")
-    journal = Journal(_work(order))
+    journal = Journal(publish.work_folder(order))
     with journal.locked():
         state = _resumed(order, journal, wanted)
         if state is None:
-            return Summary(_published(order, found, journal), "")
+            return Summary(publish.publish(order, found, journal), "")
         progress = Progress(state.counts, quiet=quiet)
         if order.engine == "ray":
             from xlt_serve.scoring import cluster
@@ -81,8 +76,8 @@ def score(order: Order, quiet: bool = True, open_predictor: Open | None = None) 
                     source.url, "changed while it was read", "use --overwrite to score it anew"
                 )
         said = progress.finish()
-        _finish(order, found, journal, writers, wanted, progress.done)
-        _published(order, found, journal)
+        publish.finish(order, found, journal, writers, wanted, progress.done)
+        publish.publish(order, found, journal)
     return Summary(progress.done, said)
 
 
@@ -339,50 +334,12 @@ def _to_pipe(order: Order, bundle: Bundle, found: Layout, quiet: bool, opening: 
     return Summary(progress.done, progress.finish())
 
 
-def _work(order: Order) -> Path:
-    """Beside the output, so that the last step is a rename; for object stores in the user's cache."""
-    name = order.out.rstrip("/")
-    if order.work or places.is_remote(order.out):
-        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-        folder = Path(order.work) if order.work else cache / "xlt-serve" / "score"
-        return folder / hashlib.sha256(name.encode()).hexdigest()[:16]
-    return Path(name + ".partial")
-
-
-def _done_already(order: Order, wanted: dict[str, Any]) -> Counts | None:
-    """Counts of a finished output that this very order made; another output in its place is
-    refused."""
-    name = order.out.rstrip("/")
-    if not places.exists(name):
-        return None
-    raw = places.read_small(name + RECEIPT)
-    if raw is not None and order.source != PIPE:
-        with contextlib.suppress(ValueError, KeyError):
-            receipt = json.loads(raw)
-            if receipt["order"] == _jsoned(wanted) and receipt["output"] == _identity(name):
-                return Counts.of(receipt["counts"])
-    if order.overwrite or (_work(order) / "receipt.json").exists():
-        return None
-    raise UsageError(order.out, "is there already", "remove it, or give --overwrite")
-
-
-def _identity(name: str) -> Any:
-    """Of an output; object stores are believed."""
-    if places.is_remote(name):
-        return None
-    path = Path(name)
-    if path.is_dir():
-        files = sorted(file for file in path.rglob("*") if file.is_file())
-        return {file.relative_to(path).as_posix(): digest(file) for file in files}
-    return digest(path)
-
-
 def _resumed(order: Order, journal: Journal, wanted: dict[str, Any]) -> Recovered | None:
     """Where to go on; None: all is done but for the last renames."""
     file = journal.folder / RUN
     if file.exists():
         before = json.loads(file.read_text(encoding="utf-8"))
-        changed = difference(before, _jsoned(wanted))
+        changed = difference(before, wanted)
         if not changed:
             return None if (journal.folder / "receipt.json").exists() else journal.recover()
         if not order.overwrite:
@@ -391,119 +348,9 @@ def _resumed(order: Order, journal: Journal, wanted: dict[str, Any]) -> Recovere
                 f"was begun with something else: {'; '.join(changed)}",
                 "give what it was begun with, or --overwrite to begin anew",
             )
-    for old in journal.folder.iterdir():
-        if old.name != "lock":
-            shutil.rmtree(old) if old.is_dir() else old.unlink()
-    write_whole(file, json.dumps(_jsoned(wanted), indent=1).encode())
+    journal.clear()
+    write_whole(file, json.dumps(wanted, indent=1).encode())
     return Recovered()
-
-
-def _finish(
-    order: Order,
-    found: Layout,
-    journal: Journal,
-    writers: list[Writer],
-    wanted: dict[str, Any],
-    counts: Counts,
-) -> None:
-    """The whole output under ``final`` in the work folder, and its receipt."""
-    final = journal.folder / "final"
-    with explained(journal.folder):
-        for number, (unit, writer) in enumerate(zip(found.units, writers, strict=True)):
-            target = final / unit.name if found.folder else final
-            target.parent.mkdir(parents=True, exist_ok=True)
-            data = journal.data(number)
-            if unit.format == "parquet":
-                parquet.finish(data, target, writer.schema())
-                _sync(target)
-            else:
-                _linked(data, target)
-    output = None if places.is_remote(order.out) else _identity(str(final))
-    receipt = {"order": _jsoned(wanted), "output": output, "counts": counts.to_dict()}
-    write_whole(
-        journal.folder / "receipt.json", json.dumps(receipt, indent=1, ensure_ascii=False).encode()
-    )
-
-
-def _published(order: Order, found: Layout, journal: Journal) -> Counts:
-    """The last step, by renames, copies or uploads; may be done again if it was killed on the way."""
-    final, receipt = journal.folder / "final", journal.folder / "receipt.json"
-    counts = Counts.of(json.loads(receipt.read_text(encoding="utf-8"))["counts"])
-    name = order.out.rstrip("/")
-    if places.is_remote(name):
-        for unit in found.units:
-            file = final / unit.name if found.folder else final
-            places.upload(file, f"{name}/{unit.name}" if found.folder else name)
-        places.upload(receipt, name + RECEIPT)
-    else:
-        out = Path(name)
-        with explained(out):
-            if final.exists():
-                _placed(final, out)
-                _sync(out.parent)
-        write_whole(out.with_name(out.name + RECEIPT), receipt.read_bytes())
-        receipt.unlink()
-    shutil.rmtree(journal.folder)
-    return counts
-
-
-def _placed(final: Path, out: Path) -> None:
-    """The output under its name, whole or not at all: a rename, where need be of a copy beside it."""
-    try:
-        _renamed(final, out)
-    except OSError as error:
-        if error.errno != errno.EXDEV:
-            raise
-        half = out.with_name(out.name + ".half")
-        try:
-            _copied(final, half)
-            _renamed(half, out)
-        except BaseException:
-            _removed(half)  # a disk that is full needs the room
-            raise
-
-
-def _renamed(path: Path, out: Path) -> None:
-    try:
-        path.replace(out)
-    except OSError as error:
-        if error.errno == errno.EXDEV or not out.is_dir():
-            raise
-        shutil.rmtree(out)  # a folder can't be replaced by a rename
-        path.replace(out)
-
-
-def _copied(path: Path, target: Path) -> None:
-    """On the disk before this returns."""
-    _removed(target)  # what a run left that was killed here
-    if path.is_dir():
-        target.mkdir()
-        for part in path.iterdir():
-            _copied(part, target / part.name)
-    else:
-        shutil.copyfile(path, target)
-    _sync(target)
-
-
-def _removed(path: Path) -> None:
-    shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
-
-
-def _linked(data: Path, target: Path) -> None:
-    """A second name for the same bytes: killed now, the next run still finds the first."""
-    target.unlink(missing_ok=True)
-    try:
-        os.link(data, target)
-    except OSError:  # a file system without links
-        shutil.copyfile(data, target)
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _jsoned(value: dict[str, Any]) -> dict[str, Any]:

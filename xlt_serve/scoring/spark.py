@@ -21,9 +21,9 @@ from functools import cache
 from typing import Any
 
 from xlt_serve import bundle as bundles
-from xlt_serve.pipeline import Classifier
+from xlt_serve.classifier import Classifier
+from xlt_serve.runtime.session import Options
 from xlt_serve.scoring import columns
-from xlt_serve.session import Options
 
 TYPES = {"probability": "double", "tokens": "bigint", "windows": "bigint", "truncated": "boolean"}
 

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from xlt_serve.errors import DataError, UsageError
-from xlt_serve.schema import Prediction
 from xlt_serve.scoring import columns, parquet
 from xlt_serve.scoring.codecs import compress
-from xlt_serve.scoring.kept import Kept
+from xlt_serve.scoring.input_columns import Kept
 from xlt_serve.scoring.packages import arrow
 from xlt_serve.scoring.window import Row, Window
+from xlt_serve.types import Prediction
 
 DELIMITERS = {"csv": ",", "tsv": "\t"}
 _BREAKS = str.maketrans("\t\n\r", "   ")

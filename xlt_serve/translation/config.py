@@ -38,7 +38,7 @@ from xlt_serve.translation.apertium import Apertium
 from xlt_serve.translation.breaker import Breaker
 from xlt_serve.translation.cache import Cache
 from xlt_serve.translation.ctranslate2 import CTranslate2
-from xlt_serve.translation.http import Http
+from xlt_serve.translation.libretranslate import Http
 from xlt_serve.translation.protocol import Translator
 from xlt_serve.translation.router import LONGEST, Engine, Router
 from xlt_serve.translation.statistics import Observe

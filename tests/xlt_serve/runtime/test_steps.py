@@ -1,0 +1,64 @@
+"""Steps: whoever runs the rows, in whatever batches, the answer is the same."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from xlt_serve.runtime.batching import plan
+from xlt_serve.runtime.steps import Outputs, RunRequest, Steps, drive, join
+
+
+@dataclass(frozen=True)
+class Word:
+    text: str
+
+    @property
+    def length(self) -> int:
+        return len(self.text)
+
+
+def squares_until(limit: int) -> Steps[list[int]]:
+    """Asks for the squares of 1, 2, … in growing asks, until one exceeds the limit."""
+    found: list[int] = []
+    while not found or found[-1] <= limit:
+        wanted = range(len(found) + 1, 2 * len(found) + 2)
+        outputs = yield RunRequest("squares", [Word("x" * n) for n in wanted])
+        found += outputs["values"].tolist()
+    return found
+
+
+@given(st.integers(0, 500), st.integers(1, 100))
+def test_driving_gives_the_generators_answer(limit: int, budget: int) -> None:
+    def run(ask: RunRequest) -> Outputs:
+        lengths = [row.length for row in ask.rows]
+        parts = [
+            (batch, {"values": np.array([lengths[i] ** 2 for i in batch])})
+            for batch in plan(lengths, budget)
+        ]
+        return join(parts, len(ask.rows))
+
+    found = drive(squares_until(limit), run)
+    assert found == [n * n for n in range(1, len(found) + 1)]
+    assert found[-1] > limit
+
+
+def test_steps_without_an_ask_have_an_answer_too() -> None:
+    def nothing() -> Steps[str]:
+        return "done"
+        yield RunRequest("never", [])
+
+    assert drive(nothing(), lambda ask: {}) == "done"
+
+
+def test_join_puts_every_output_back_in_order() -> None:
+    parts = [
+        ([2, 0], {"a": np.array([[2.0], [0.0]]), "b": np.array([20, 0])}),
+        ([1], {"a": np.array([[1.0]]), "b": np.array([10])}),
+    ]
+    whole = join(parts, 3)
+    assert whole["a"].tolist() == [[0.0], [1.0], [2.0]]
+    assert whole["b"].tolist() == [0, 10, 20]

@@ -1,0 +1,79 @@
+"""A service in this process: the routes behind their guard, without BentoML's processes."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from starlette.testclient import TestClient
+
+from xlt_serve import bundle as bundles
+from xlt_serve import wire
+from xlt_serve.serving.app import create
+from xlt_serve.serving.log import Log
+from xlt_serve.serving.middleware import Gate, Guard
+from xlt_serve.serving.settings import Environment
+
+SCHEMA = json.loads(wire.SCHEMA.read_text(encoding="utf-8"))
+
+
+def valid(kind: str, value: Any) -> Any:
+    """``value``, after comparing it with the committed schema by another hand than ours."""
+    schema = {"$ref": f"#/$defs/{kind}", "$defs": SCHEMA["$defs"]}
+    jsonschema.Draft202012Validator(schema).validate(value)
+    return value
+
+
+class Local(TestClient):
+    log: io.StringIO
+
+    def lines(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.log.getvalue().splitlines()]
+
+
+Start = Callable[..., Local]
+
+
+@pytest.fixture(scope="session")
+def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
+    """Start services with these settings; all end with the session."""
+    with ExitStack() as stack:
+
+        def started(**settings: Any) -> Local:
+            log = io.StringIO()
+            gate = Gate(log=Log(log))
+            state = tmp_path_factory.mktemp("state")
+            environment = replace(Environment({"topics": "topics"}, state=state), **settings)
+            client = Local(Guard(create(gate, environment), gate))
+            client.log = log
+            return stack.enter_context(client)
+
+        yield started
+
+
+@pytest.fixture(scope="session")
+def service(start: Start) -> Local:
+    """The shipped bundle, default limits, no keys."""
+    return start()
+
+
+@pytest.fixture(scope="session")
+def second(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The shipped bundle under another version."""
+    return copied(tmp_path_factory.mktemp("bundles") / "second", "a second version")
+
+
+def copied(folder: Path, notes: str) -> Path:
+    import shutil
+
+    shipped = bundles.load()
+    shutil.copytree(shipped.path, folder)
+    bundles.save(folder, replace(shipped.manifest, notes=notes))
+    return folder

@@ -1,0 +1,645 @@
+"""The live queue, with a model that squares lengths, takes its time and chokes on poison."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from xlt_serve.classifier import load
+from xlt_serve.runtime.steps import Outputs, RunRequest, Steps
+from xlt_serve.serving import answering
+from xlt_serve.serving.scheduler import Busy, Closed, Limits, Run, RunFailed, Scheduler
+from xlt_serve.types import Prediction, Settings, Smoothing
+
+
+@dataclass(frozen=True)
+class Word:
+    text: str
+
+    @property
+    def length(self) -> int:
+        return len(self.text)
+
+
+@dataclass
+class Squares:
+    """Runner of the only graph; holds every run until ``gate`` is open."""
+
+    budget: int = 64
+    seconds_per_token: float = 0.0
+    gate: threading.Event = field(default_factory=threading.Event)
+    batches: list[list[str]] = field(default_factory=list)
+    held: bool = False
+
+    def __post_init__(self) -> None:
+        self.gate.set()
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def of(self, graph: str, single_threaded: bool = False) -> Squares:
+        return self
+
+    def run(self, rows: Sequence[Word]) -> Outputs:
+        self.held = not self.gate.is_set()
+        self.gate.wait(10)
+        self.batches.append([row.text for row in rows])
+        time.sleep(self.seconds_per_token * max(r.length for r in rows) * len(rows))
+        if any("poison" in row.text for row in rows):
+            raise MemoryError("poisoned")
+        return {"values": np.array([row.length**2 for row in rows])}
+
+
+def squares(texts: Sequence[str], rounds: int = 1) -> Steps[list[int]]:
+    values: list[int] = []
+    for _ in range(rounds):
+        outputs = yield RunRequest("squares", [Word(text) for text in texts])
+        values += outputs["values"].tolist()
+    return values
+
+
+@pytest.fixture(params=[1, 3], ids=["one stream", "three streams"])
+def scheduler(request: pytest.FixtureRequest) -> Iterator[Scheduler]:
+    made = Scheduler(Limits(least=64, speed=1e4), streams=request.param)
+    yield made
+    made.close()
+
+
+async def ask(
+    scheduler: Scheduler, model: Squares, texts: Sequence[str], rounds: int = 1
+) -> list[int]:
+    ticket = scheduler.admit(sum(map(len, texts)))
+    try:
+        return await scheduler.predict(ticket, squares(texts, rounds), model)
+    finally:
+        scheduler.leave(ticket)
+
+
+async def hold(scheduler: Scheduler, model: Squares) -> asyncio.Task[list[int]]:
+    """A request whose run does not end before the gate opens: what comes now has to wait."""
+    model.gate.clear()
+    task = asyncio.create_task(ask(scheduler, model, ["!"]))
+    await until(lambda: model.held)
+    return task
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(5):
+        while not condition():
+            await asyncio.sleep(0.001)
+
+
+def test_many_requests_share_batches_and_each_gets_its_own_answer(scheduler: Scheduler) -> None:
+    model = Squares()
+
+    async def main() -> None:
+        first = await hold(scheduler, model)
+        requests = [["x" * (1 + (n * k) % 9) for k in range(1 + n % 4)] for n in range(40)]
+        tasks = [asyncio.create_task(ask(scheduler, model, texts, 3)) for texts in requests]
+        await until(lambda: scheduler.waiting_tokens() > 100)
+        model.gate.set()
+        for texts, got in zip(requests, await asyncio.gather(*tasks), strict=True):
+            assert got == [len(text) ** 2 for text in texts] * 3
+        assert await first == [1]
+
+    asyncio.run(main())
+    assert len(model.batches) < 40 * 3 / 2
+    assert all(max(map(len, batch)) * len(batch) <= 64 for batch in model.batches)
+    assert scheduler.waiting_tokens() == 0
+
+
+def test_a_poisoned_row_fails_its_own_request_alone(scheduler: Scheduler) -> None:
+    model, runs = Squares(), list[Run]()
+    scheduler.on_run = runs.append
+
+    async def main() -> list[object]:
+        first = await hold(scheduler, model)
+        requests = [["aaaaaa"], ["bbbbbb", "poison"], ["cccccc"], ["dddddd", "eeeeee"]]
+        tasks = [asyncio.create_task(ask(scheduler, model, texts)) for texts in requests]
+        await until(lambda: scheduler.waiting_tokens() == 36)
+        model.gate.set()
+        await first
+        return await asyncio.gather(*tasks, return_exceptions=True)
+
+    first, failed, third, fourth = asyncio.run(main())
+    assert (first, third, fourth) == ([36], [36], [36, 36])
+    assert isinstance(failed, RunFailed)
+    assert isinstance(failed.__cause__, MemoryError)
+    assert any(run.error for run in runs)
+    assert scheduler.waiting_tokens() == 0
+
+
+def test_a_short_request_does_not_wait_for_all_of_a_long_one(scheduler: Scheduler) -> None:
+    model = Squares(seconds_per_token=1e-4)
+
+    async def main() -> tuple[float, float]:
+        begun = time.monotonic()
+        long = asyncio.create_task(ask(scheduler, model, ["x" * 16] * 400))
+        await until(lambda: len(model.batches) >= 2)
+        await ask(scheduler, model, ["y" * 16])
+        short_done = time.monotonic() - begun
+        await long
+        return short_done, time.monotonic() - begun
+
+    short, long = asyncio.run(main())
+    assert short < long / 2
+
+
+def test_no_row_starves_among_newcomers(scheduler: Scheduler) -> None:
+    """A row of odd length is due by its time, however many well-packing rows keep coming."""
+    model = Squares(seconds_per_token=5e-5)
+
+    async def main() -> float:
+        stop = False
+
+        async def client() -> None:
+            while not stop:
+                await ask(scheduler, model, ["x" * 8] * 8)
+
+        clients = [asyncio.create_task(client()) for _ in range(8)]
+        await until(lambda: len(model.batches) > 20)
+        begun = time.monotonic()
+        await ask(scheduler, model, ["z" * 60])
+        waited = time.monotonic() - begun
+        stop = True
+        await asyncio.gather(*clients)
+        return waited
+
+    assert asyncio.run(main()) < 1
+
+
+def test_a_client_that_leaves_takes_its_rows_along(scheduler: Scheduler) -> None:
+    model = Squares()
+
+    async def main() -> None:
+        stays = await hold(scheduler, model)
+        leaves = asyncio.create_task(ask(scheduler, model, ["leaves"] * 30))
+        await until(lambda: scheduler.waiting_tokens() == 180)
+        leaves.cancel()
+        await asyncio.gather(leaves, return_exceptions=True)
+        assert scheduler.waiting_tokens() == 0
+        model.gate.set()
+        assert await stays == [1]
+
+    asyncio.run(main())
+    assert model.batches == [["!"]]
+
+
+def test_too_much_work_is_refused_with_a_time_to_come_back() -> None:
+    scheduler = Scheduler(Limits(tokens=1000, wait=30, speed=100))
+    model = Squares()
+
+    async def main() -> None:
+        tasks = [await hold(scheduler, model)]
+        # Each waits for one second's work of every one that is there already.
+        for number in range(30):
+            texts = ["x" * 10] * 10
+            tasks.append(asyncio.create_task(ask(scheduler, model, texts)))
+            await until(lambda number=number: scheduler.waiting_tokens() == 100 * (number + 1))
+            if scheduler.waiting_tokens() == 1000:
+                break
+        with pytest.raises(Busy):  # over the tokens that may wait
+            scheduler.admit(10)
+        scheduler.limits = Limits(tokens=10_000, wait=5, speed=100)
+        with pytest.raises(Busy, match="try again in") as refused:  # over the time
+            scheduler.admit(3000)
+        assert 7 <= refused.value.retry_after <= 8
+        model.gate.set()
+        await asyncio.gather(*tasks)
+        assert scheduler.waiting_seconds() == 0
+        scheduler.leave(scheduler.admit(10))
+
+    asyncio.run(main())
+    scheduler.close()
+    with pytest.raises(Closed):
+        scheduler.admit(1)
+
+
+def test_a_request_that_can_not_make_its_deadline_is_refused_at_once(scheduler: Scheduler) -> None:
+    model = Squares()
+
+    async def main() -> None:
+        tasks = [await hold(scheduler, model)]
+        for _ in range(90):
+            tasks.append(asyncio.create_task(ask(scheduler, model, ["x" * 100])))
+        await until(lambda: scheduler.waiting_tokens() == 9000)
+        with pytest.raises(Busy):
+            scheduler.admit(10, timeout=0.1)
+        scheduler.leave(scheduler.admit(10, timeout=5))
+        model.gate.set()
+        await asyncio.gather(*tasks)
+
+    asyncio.run(main())
+
+
+def test_what_is_being_translated_is_no_work_that_waits() -> None:
+    """Else the encoder would stand still while requests that it could run at once are refused."""
+    now = [0.0]
+    scheduler = Scheduler(Limits(speed=10, wait=5), clock=lambda: now[0])
+    model = Squares()
+
+    async def main() -> None:
+        ticket = scheduler.admit(3000, elsewhere=True)  # 1000 tokens: 100 seconds
+        with pytest.raises(Busy):
+            scheduler.admit(3)
+        with scheduler.elsewhere(ticket):
+            assert scheduler.waiting_seconds() == 0
+            scheduler.leave(scheduler.admit(3))
+            with pytest.raises(Busy):  # who has to be translated, too, stands behind it
+                scheduler.admit(3, elsewhere=True)
+            now[0] = 7.0
+        assert scheduler.waiting_seconds() > 5
+        assert await scheduler.predict(ticket, squares(["x" * 3]), model) == [9]
+        assert ticket.waited == 0.0  # in the queue, that is
+        assert ticket.until_run == 7.0
+        scheduler.leave(ticket)
+        assert scheduler.waiting_seconds() == scheduler.waiting_tokens() == 0
+
+    asyncio.run(main())
+    scheduler.close()
+
+
+def test_a_newcomer_waits_for_what_is_due_not_for_all_of_a_long_request() -> None:
+    """With a clock of its own: 100 rows of a second each, of which a second's worth runs a second."""
+    now = [0.0]
+    scheduler = Scheduler(Limits(speed=10, wait=5), clock=lambda: now[0])
+    model = Squares()
+
+    async def main() -> None:
+        first = await hold(scheduler, model)
+        task = asyncio.create_task(ask_many())
+        await until(lambda: scheduler.waiting_tokens() == 1000)
+        assert scheduler.waiting_seconds() == pytest.approx(
+            1.1, abs=0.2
+        )  # its next row, and the first's
+        assert scheduler.waiting_seconds(work=6) == pytest.approx(4.1, abs=0.2)
+        scheduler.leave(scheduler.admit(3))
+        now[0] = 20.0  # nothing ran: ten more rows are due, one in two seconds
+        assert scheduler.waiting_seconds() == pytest.approx(11.1, abs=0.2)
+        with pytest.raises(Busy):
+            scheduler.admit(3)
+        model.gate.set()
+        await asyncio.gather(first, task)
+        assert scheduler.waiting_seconds() == 0
+
+    async def ask_many() -> list[int]:
+        ticket = scheduler.admit(3000, rows=100)
+        try:
+            return await scheduler.predict(ticket, squares(["x" * 10] * 100), model)
+        finally:
+            scheduler.leave(ticket)
+
+    asyncio.run(main())
+    scheduler.close()
+
+
+def test_a_failure_of_our_own_fails_the_batch_and_not_the_thread(scheduler: Scheduler) -> None:
+    model = Squares()
+
+    def broken(run: Run) -> None:
+        raise OSError("no space left for metrics")
+
+    scheduler.on_run = broken
+    # The answer was there before the metrics failed: it is given, and the thread lives on.
+    assert asyncio.run(ask(scheduler, model, ["abc"])) == [9]
+    assert scheduler.alive
+    scheduler.on_run = lambda run: None
+    assert asyncio.run(ask(scheduler, model, ["ab"] * 100)) == [4] * 100
+
+
+def test_items_that_can_not_be_run_fail_alone_within_a_request(scheduler: Scheduler) -> None:
+    model = Squares()
+    texts = [f"text{n}" for n in range(50)]
+    texts[7] = texts[33] = "poison"
+
+    async def steps(start: int, end: int) -> Steps[list[Prediction]]:
+        return predictions(texts[start:end])
+
+    def predictions(part: Sequence[str]) -> Steps[list[Prediction]]:
+        outputs = yield RunRequest("squares", [Word(text) for text in part])
+        return [Prediction(str(value)) for value in outputs["values"]]
+
+    loaded: Any = SimpleNamespace(classifier=SimpleNamespace(runners=model))
+    done = asyncio.run(answering.answer(scheduler, loaded, texts, steps, timeout=10))
+    assert [p.label for p in done.predictions] == [
+        None if text == "poison" else str(len(text) ** 2) for text in texts
+    ]
+    assert [p.error.code for p in done.predictions if p.error] == ["run_failed"] * 2
+    assert len(done.failed) == 2
+    assert scheduler.waiting_tokens() == 0
+    assert scheduler.waiting_seconds() == 0
+
+
+def test_what_all_texts_share_is_asked_for_once(scheduler: Scheduler) -> None:
+    """As the hypotheses of a request are, by similarity."""
+    model, texts, parts = Squares(), ["x" * 3] * 100, []
+
+    async def steps(start: int, end: int) -> Steps[list[Prediction]]:
+        parts.append((start, end))
+        return predictions(end - start)
+
+    def predictions(number: int) -> Steps[list[Prediction]]:
+        outputs = yield RunRequest("squares", [Word("xxx")] * number)
+        return [Prediction(str(value)) for value in outputs["values"]]
+
+    loaded: Any = SimpleNamespace(classifier=SimpleNamespace(runners=model))
+    for cost in (answering.Cost(times=50), answering.Cost(whole=True)):
+        parts.clear()
+        done = asyncio.run(answering.answer(scheduler, loaded, texts, steps, 10, cost))
+        assert [p.label for p in done.predictions] == ["9"] * 100
+        assert len(parts) == (1 if cost.whole else 20)
+
+
+def test_closing_finishes_what_was_let_in() -> None:
+    scheduler = Scheduler(Limits())
+    model = Squares()
+
+    async def main() -> list[int]:
+        first = await hold(scheduler, model)
+        task = asyncio.create_task(ask(scheduler, model, ["x" * 5] * 3))
+        await until(lambda: scheduler.waiting_tokens() == 15)
+        closing = asyncio.create_task(asyncio.to_thread(scheduler.close))
+        model.gate.set()
+        await first
+        got = await task
+        await closing
+        return got
+
+    assert asyncio.run(main()) == [25] * 3
+
+
+def test_a_lone_request_pays_no_batching_delay(scheduler: Scheduler) -> None:
+    model = Squares()
+
+    async def main() -> list[float]:
+        seconds = []
+        for _ in range(60):
+            begun = time.perf_counter()
+            await ask(scheduler, model, ["alone"])
+            seconds.append(time.perf_counter() - begun)
+        return seconds
+
+    assert sorted(asyncio.run(main()))[30] < 0.003
+
+
+def test_a_second_kind_of_ask_is_awaited_beside_the_queue(scheduler: Scheduler) -> None:
+    @dataclass(frozen=True)
+    class Upper:
+        text: str
+
+    async def upper(ask: Upper) -> str:
+        await asyncio.sleep(0)
+        return ask.text.upper()
+
+    def steps() -> Steps[str]:
+        text: object = yield Upper("abc")  # type: ignore[misc]
+        outputs = yield RunRequest("squares", [Word(str(text))])
+        return f"{text}{outputs['values'][0]}"
+
+    async def main() -> str:
+        ticket = scheduler.admit(3)
+        try:
+            return await scheduler.predict(ticket, steps(), Squares())
+        finally:
+            scheduler.leave(ticket)
+
+    scheduler.others[Upper] = upper
+    assert asyncio.run(main()) == "ABC9"
+
+
+def test_lanes_go_with_their_bundle(scheduler: Scheduler) -> None:
+    class Opened:
+        budget = 64
+
+        def of(self, graph: str, single_threaded: bool = False) -> Squares:
+            return Squares()
+
+    async def main() -> None:
+        ticket = scheduler.admit(1)
+        await scheduler.predict(ticket, squares(["x"]), Opened())
+        scheduler.leave(ticket)
+
+    asyncio.run(main())
+    gc.collect()
+    assert not scheduler._all()
+
+
+def test_it_answers_like_the_library(scheduler: Scheduler) -> None:
+    """The shipped bundle, plain and smoothed requests in common batches."""
+    classifier = load()
+    texts = ["Die Mannschaft gewann das Finale.", "", "Ein Virus wurde entdeckt.", "Пример текста"]
+    wanted = [
+        Settings(),
+        Settings(mode="smoothed", smoothing=Smoothing(samples=30, seed=3)),
+        Settings(top_k=2),
+    ]
+
+    async def one(settings: Settings) -> object:
+        ticket = scheduler.admit(100)
+        try:
+            steps = classifier.steps(texts, settings)
+            return await scheduler.predict(ticket, steps, classifier.runners)
+        finally:
+            scheduler.leave(ticket)
+
+    async def main() -> list[object]:
+        return await asyncio.gather(*(one(settings) for settings in wanted * 3))
+
+    from xlt_serve.runtime.steps import drive
+
+    for settings, got in zip(wanted * 3, asyncio.run(main()), strict=True):
+        expected = drive(classifier.steps(texts, settings), classifier.runners.run)
+        assert [p.to_dict() for p in got] == [p.to_dict() for p in expected]  # type: ignore[attr-defined]
+
+
+class Cores:
+    """A model on two cores: ``wide`` runs have both, ``single_threaded`` ones one each; all wait for the gate."""
+
+    budget = 1000
+
+    def __init__(self) -> None:
+        self.gate = threading.Event()
+        self.under_way: list[tuple[bool, list[str]]] = []
+        self.done: list[tuple[bool, list[str]]] = []
+
+    def of(self, graph: str, single_threaded: bool = False) -> SimpleNamespace:
+        return SimpleNamespace(run=lambda rows: self.run(rows, single_threaded))
+
+    def run(self, rows: Sequence[Word], single_threaded: bool) -> Outputs:
+        entry = single_threaded, [row.text for row in rows]
+        self.under_way.append(entry)
+        self.gate.wait(10)
+        time.sleep(0.1)  # so that the other core takes its part meanwhile
+        self.under_way.remove(entry)
+        self.done.append(entry)
+        if any("poison" in row.text for row in rows):
+            raise MemoryError("poisoned")
+        return {"values": np.array([row.length**2 for row in rows])}
+
+
+def test_a_lone_row_has_all_cores_and_many_rows_have_one_each() -> None:
+    scheduler, model = Scheduler(Limits(speed=1e6), streams=2), Cores()
+
+    async def main() -> None:
+        first = asyncio.create_task(ask(scheduler, model, ["x"]))  # type: ignore[arg-type]
+        await until(lambda: bool(model.under_way))
+        others = [
+            asyncio.create_task(ask(scheduler, model, ["y" * 5]))  # type: ignore[arg-type]
+            for _ in range(6)
+        ]
+        await until(lambda: scheduler.waiting_tokens() == 30)
+        assert model.under_way == [(False, ["x"])]  # it has all the cores: the others wait
+        model.gate.set()
+        await first
+        await asyncio.gather(*others)
+
+    asyncio.run(main())
+    scheduler.close()
+    assert all(single_threaded for single_threaded, _ in model.done[1:])
+    assert sorted(len(rows) for _, rows in model.done[1:]) == [3, 3]  # neither takes all
+
+
+def test_streams_run_at_the_same_time_and_a_request_that_fails_in_one_fails_once() -> None:
+    scheduler, model = Scheduler(Limits(speed=1e6), streams=2), Cores()
+
+    async def main() -> None:
+        # Rows of two lengths that do not go together: a run for each.
+        ticket = scheduler.admit(100, rows=4)
+        rows = ["a" * 200, "a" * 200, "poison", "poison"]
+        bad = asyncio.create_task(scheduler.predict(ticket, squares(rows), model))  # type: ignore[arg-type]
+        await until(lambda: len(model.under_way) == 2)
+        good = asyncio.create_task(ask(scheduler, model, ["b" * 7]))  # type: ignore[arg-type]
+        await until(lambda: scheduler.waiting_tokens() >= 7)
+        model.gate.set()
+        with pytest.raises(RunFailed):
+            await bad
+        scheduler.leave(ticket)
+        assert await good == [49]
+        assert ticket.parts == 0
+        assert scheduler.waiting_tokens() == scheduler.waiting_seconds() == 0
+
+    asyncio.run(main())
+    scheduler.close()
+
+
+def test_in_a_flood_only_those_are_let_in_that_hardly_wait() -> None:
+    """By a clock of its own: once two seconds of work have waited, short waits count as long, as long as
+    more are refused than let in."""
+    now = [100.0]
+    scheduler = Scheduler(Limits(speed=1000, wait=2, calm=1), clock=lambda: now[0])
+
+    def tokens(number: int) -> Any:
+        return scheduler.admit(3 * number)
+
+    first = tokens(1500)
+    second = tokens(800)  # waits for 1.5 s: that is let in
+    with pytest.raises(Busy):
+        tokens(10)  # 2.3 s
+    scheduler.leave(first)
+    with pytest.raises(Busy):
+        tokens(10)  # .8 s would have been fine before
+    with pytest.raises(Busy):
+        scheduler.refuse_if_full()
+    scheduler.leave(second)
+    scheduler.leave(tokens(10))  # nothing waits
+    third = tokens(800)
+    with pytest.raises(Busy):
+        tokens(10)
+    now[0] += 1.1  # three were refused, two let in: it goes on
+    with pytest.raises(Busy):
+        tokens(10)
+    scheduler.leave(third)
+    for _ in range(5):
+        scheduler.leave(tokens(10))
+    fourth = tokens(800)
+    now[0] += 1.1  # one was refused, six let in: it is over
+    scheduler.leave(tokens(10))
+    scheduler.leave(fourth)
+    scheduler.close()
+
+
+def test_a_load_that_can_be_carried_is_carried_after_a_flood() -> None:
+    """Half of the capacity, right after the flood: a few are refused for a second, then nobody."""
+    scheduler, model = Scheduler(Limits(speed=1000, wait=1, calm=0.5)), Squares()
+    model.seconds_per_token = 0.001
+    refused: list[float] = []
+
+    async def main() -> None:
+        await ask(scheduler, model, ["x" * 5])
+        flood = scheduler.admit(3 * 1500)
+        with pytest.raises(Busy):
+            scheduler.refuse_if_full()
+        scheduler.leave(flood)
+        begun, generator, tasks = time.monotonic(), random.Random(0), []
+
+        async def one() -> None:
+            try:
+                await ask(scheduler, model, ["x" * 5])
+            except Busy:
+                refused.append(time.monotonic() - begun)
+
+        while time.monotonic() - begun < 2.5:
+            tasks.append(asyncio.create_task(one()))
+            await asyncio.sleep(generator.expovariate(80))
+        await asyncio.gather(*tasks)
+
+    asyncio.run(main())
+    scheduler.close()
+    assert not [moment for moment in refused if moment > 1.2]
+
+
+def test_a_long_request_that_is_refused_is_no_flood() -> None:
+    now = [100.0]
+    scheduler = Scheduler(Limits(speed=1000, wait=2), clock=lambda: now[0])
+    long = scheduler.admit(3 * 20_000, rows=1000)
+    scheduler.leave(scheduler.admit(30))
+    with pytest.raises(Busy):
+        scheduler.admit(3 * 20_000, rows=1000)
+    scheduler.leave(scheduler.admit(30))  # as before
+    scheduler.leave(long)
+    translated = scheduler.admit(3 * 3000, elsewhere=True)
+    with scheduler.elsewhere(translated):
+        with pytest.raises(Busy):
+            scheduler.admit(3, elsewhere=True)
+        waiting = scheduler.admit(30)
+        scheduler.leave(scheduler.admit(30))  # the translators' queue is no flood of the encoder
+        scheduler.leave(waiting)
+    scheduler.leave(translated)
+    scheduler.close()
+
+
+def test_a_late_event_loop_refuses_before_it_drowns() -> None:
+    """Many small requests: the rows are run before the loop has time for their answers."""
+    now = [100.0]
+    scheduler = Scheduler(Limits(speed=1e6, wait=0.5), clock=lambda: now[0])
+    model = Squares()
+
+    async def main() -> None:
+        await ask(scheduler, model, ["x"])  # opens the graph
+        ticket = scheduler.admit(3, small=True)
+        task = asyncio.create_task(scheduler.predict(ticket, squares(["x"]), model))
+        await asyncio.sleep(0)
+        end = time.monotonic() + 5
+        while len(model.batches) < 2 and time.monotonic() < end:
+            time.sleep(0.001)  # the loop does not get to the answer
+        time.sleep(0.05)
+        now[0] += 0.7
+        assert await task == [1]
+        scheduler.leave(ticket)
+        with pytest.raises(Busy):
+            scheduler.admit(3)
+        now[0] += 0.2  # that is long ago: let one in and see
+        scheduler.leave(scheduler.admit(3))
+
+    asyncio.run(main())
+    scheduler.close()

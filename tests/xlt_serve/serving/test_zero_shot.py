@@ -1,0 +1,173 @@
+"""Labels that nobody trained for: against one pair at a time, and over HTTP."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from xlt_training.encoders import make_entailment as nli
+from xlt_training.loop import model
+from xlt_training.loop.types import Example
+
+from tests.xlt_serve.serving.conftest import Start, valid
+from xlt_serve import load
+from xlt_serve.errors import UsageError
+from xlt_serve.modes.zero_shot import Options, entailment, steps
+from xlt_serve.runtime.steps import RunRequest, drive
+from xlt_serve.types import Prediction
+
+TEXTS = ["the goal was in our match", "", "Suppe und Brot", "rain and wind with some snow"]
+LABELS = ("sports", "food", "weather")
+
+
+@pytest.fixture(scope="session")
+def nli_bundle(
+    tmp_path_factory: pytest.TempPathFactory, toy_data: Path, encoders: dict[str, Path]
+) -> Path:
+    """Made by the one command, on toy data with a tiny encoder and a projection of its own."""
+    folder = tmp_path_factory.mktemp("nli")
+    encoder = shutil.copytree(encoders["xlm-roberta"], folder / "encoder")
+    width = json.loads((encoder / "config.json").read_text())["hidden_size"]
+    torch.manual_seed(0)
+    projection = torch.nn.Linear(width, 8).state_dict()
+    save_file(projection, encoder / "projection.safetensors")
+    nli.main(
+        [
+            *("--data", str(toy_data), "--out", str(folder / "nli"), "--work", str(folder / "run")),
+            *("--precision", "fp32", f"encoder={encoder}", "train.epochs=1"),
+            *("train.max_length=64",),
+        ]
+    )
+    return folder / "nli"
+
+
+def answers(bundle: Path, **options: Any) -> list[Prediction]:
+    classifier = load(bundle)
+    return drive(steps(classifier, TEXTS, Options(LABELS, **options)), classifier.runners.run)
+
+
+def test_entailment_is_that_of_every_pair_alone(nli_bundle: Path) -> None:
+    classifier = load(nli_bundle)
+    found = entailment(classifier.bundle)
+    assert found is not None
+    temperature = classifier.bundle.manifest.temperature("plain")
+    template = "It is about {}, I think."
+    got = answers(nli_bundle, scorer="nli", template=template)
+    several = answers(nli_bundle, scorer="nli", template=template, multi_label=True)
+    for text, one, many in zip(TEXTS, got, several, strict=True):
+        if not text:
+            assert one.error is not None
+            assert one.error.code == "empty"
+            continue
+        rows = []
+        for label in LABELS:
+            (tokens,) = classifier.encoder.encode([(text, template.replace("{}", label))])
+            rows.append(classifier.logits(tokens.pieces)[0] / temperature)  # type: ignore[union-attr]
+        yes, no = np.array(rows)[:, found[0]], np.array(rows)[:, found[1]]
+        expected = np.exp(yes) / np.exp(yes).sum()
+        assert list(one.probabilities.values()) == pytest.approx(expected, abs=1e-5)
+        assert one.label == LABELS[int(expected.argmax())]
+        alone = np.exp(yes) / (np.exp(yes) + np.exp(no))
+        assert list(many.probabilities.values()) == pytest.approx(alone, abs=1e-5)
+
+
+def test_all_pairs_are_asked_for_at_once(nli_bundle: Path) -> None:
+    asks: list[RunRequest] = []
+    classifier = load(nli_bundle)
+
+    def run(ask: RunRequest) -> Any:
+        asks.append(ask)
+        return classifier.runners.run(ask)
+
+    drive(steps(classifier, TEXTS, Options(LABELS, scorer="nli")), run)
+    assert [len(ask.rows) for ask in asks] == [3 * 3]
+
+
+def test_the_vector_is_the_encoders_as_it_was_through_its_projection(nli_bundle: Path) -> None:
+    encoder = nli_bundle.parent / "encoder"
+    untrained = model.build(str(encoder), ["no", "yes"], 64).eval()
+    linear = load_file(encoder / "projection.safetensors")
+    classifier = load(nli_bundle)
+    for text in (TEXTS[0], TEXTS[3]):
+        (tokens,) = classifier.encoder.encode([text])
+        found = classifier.runners.run(RunRequest("plain", tokens.pieces))["vector"][0]  # type: ignore[union-attr]
+        with torch.inference_mode():
+            last, _ = untrained.encode(untrained.batch([Example(text, "no", "en")]))
+        expected = linear["weight"] @ last[0, 0] + linear["bias"]
+        assert found == pytest.approx(expected.numpy(), abs=1e-4)
+
+
+def test_similarity_is_the_cosine_of_the_vectors(nli_bundle: Path) -> None:
+    classifier = load(nli_bundle)
+
+    def vector(text: str) -> np.ndarray:
+        ids = classifier.encoder.ids([text])
+        fitted = classifier.encoder.fit(ids, 64, "truncate")
+        row = classifier.runners.run(RunRequest("plain", fitted.pieces))["vector"][0]  # type: ignore[union-attr]
+        return np.asarray(row / np.linalg.norm(row))
+
+    labels = [vector(f"This text is about {label}.") for label in LABELS]
+    got = answers(nli_bundle, scorer="similarity")
+    for text, one in zip(TEXTS, got, strict=True):
+        if text:
+            cosines = np.array([label @ vector(text) for label in labels])
+            expected = np.exp(cosines / 0.05) / np.exp(cosines / 0.05).sum()
+            assert list(one.probabilities.values()) == pytest.approx(expected, abs=1e-4)
+
+
+def test_templates_go_by_language() -> None:
+    options = Options(("Sport",), template={"de": "Es geht um {}.", "*": "About {}."})
+    assert options.hypotheses("de") == ("Es geht um Sport.",)
+    assert options.hypotheses("fr") == options.hypotheses(None) == ("About Sport.",)
+    assert Options(("Sport",), template={"de": "{}!"}).hypotheses("en") == (
+        "This text is about Sport.",
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"labels": ()}, "at least one"),
+        ({"labels": ("a", "a")}, "twice"),
+        ({"labels": ("a", " ")}, "blank"),
+        ({"labels": ("a",), "template": "no place"}, "must have one"),
+        ({"labels": ("a",), "template": {"de": "{} {}"}}, "must have one"),
+    ],
+)
+def test_wrong_options(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        Options(**options)
+
+
+def test_the_command_wrote_what_it_measured(nli_bundle: Path) -> None:
+    manifest = json.loads((nli_bundle / "bundle.json").read_text())
+    zero = manifest["checks"]["zero_shot"]
+    assert set(zero["languages"]) == {"en", "de"}
+    best = max(
+        ("nli", "similarity"),
+        key=lambda name: sum(row[name] for row in zero["languages"].values()),
+    )
+    assert zero["scorer"] == best
+    assert set(manifest["scores"]["dev"]) == {"en", "de"}
+    assert "| SIB-200 dev, zero-shot |" in nli.report(load(nli_bundle).bundle)
+
+
+def test_over_http(start: Start, nli_bundle: Path) -> None:
+    client = start(bundles={"topics": "topics", "nli": str(nli_bundle)})
+    asked = valid("ZeroShotRequest", {"texts": TEXTS, "labels": list(LABELS), "scorer": "nli"})
+    body = valid("Answer", client.post("/zero_shot", json=asked).json())
+    assert body["bundle"]["name"] == "nli"  # the one that can, not the first
+    expected = [p.to_dict() for p in answers(nli_bundle, scorer="nli")]
+    assert body["predictions"] == expected
+    top = client.post("/zero_shot", json=asked | {"top_k": 1, "abstain_below": 1}).json()
+    assert top["predictions"][0]["label"] is None
+    assert len(top["predictions"][0]["probabilities"]) == 1
+    refused = client.post("/zero_shot", json=asked | {"bundle": "topics"})
+    assert refused.status_code == 422
+    assert "entailment" in valid("Error", refused.json())["error"]["message"]

@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from xlt_training.data import TASKS, languages, load_split
+from xlt_training.data.files import read_rows
+from xlt_training.data.hub import HubSource, hub_rows
+from xlt_training.data.tasks import to_examples
+
+from xlt_serve.errors import DataError, UsageError
+
+ROWS = [
+    {"text": 'He said "no", twice', "label": "a"},
+    {"text": "Größe — 大きさ — حجم", "label": "b"},
+]
+
+
+def write(folder: Path, ending: str) -> Path:
+    file = folder / f"rows{ending}"
+    if ending == ".tsv":
+        file.write_text("text\tlabel\n" + "".join(f"{r['text']}\t{r['label']}\n" for r in ROWS))
+    elif ending == ".csv":
+        file.write_text(
+            '\ufefftext,label\n"He said ""no"", twice",a\nGröße — 大きさ — حجم,b\n',
+            encoding="utf-8",
+        )
+    elif ending == ".jsonl":
+        file.write_text("\n".join(json.dumps(row) for row in ROWS) + "\n")
+    else:
+        import pyarrow
+        from pyarrow import parquet
+
+        parquet.write_table(pyarrow.Table.from_pylist(ROWS), file)
+    return file
+
+
+@pytest.mark.parametrize("ending", [".tsv", ".csv", ".jsonl", ".parquet"])
+def test_all_formats_give_the_same_rows(tmp_path: Path, ending: str) -> None:
+    assert read_rows(write(tmp_path, ending)) == ROWS
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("a.tsv", b"text\tlabel\nfine\ta\nb\xff\tb\n", "not valid UTF-8 in line 3"),
+        ("a.tsv", b"text\tlabel\none\ttwo\tthree\n", "line 2: has 3 fields, the header has 2"),
+        ("a.csv", b"text,label\na,b,c\n", "line 2: does not have the 2 fields"),
+        ("a.jsonl", b'{"text": "a"}\nnope\n', "line 2: is not JSON"),
+        ("a.jsonl", b"[1]\n", "is not a JSON object"),
+        ("a.parquet", b"nope", "is not Parquet"),
+        ("a.txt", b"", "has no known ending"),
+        ("a.tsv", b"text\ttext\na\tb\n", "names a column twice"),
+        ("a.jsonl", b'{"text": "a", "label": "b"}\n{"text": "c"}\n', "row 2: has no label"),
+        ("a.csv", b"text,label\n" + b"x,y\n" * 20000 + b"\xff,z\n", "in line 20002"),
+    ],
+)
+def test_bad_files_are_one_clear_line(tmp_path: Path, name: str, content: bytes, says: str) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(DataError, match=says) as caught:
+        read_rows(tmp_path / name)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("ending", [".tsv", ".csv", ".jsonl", ".parquet"])
+def test_missing_files_and_folders(tmp_path: Path, ending: str) -> None:
+    with pytest.raises(DataError, match="is not there"):
+        read_rows(tmp_path / f"none{ending}")
+    (tmp_path / f"dir{ending}").mkdir()
+    with pytest.raises(DataError, match="is a folder"):
+        read_rows(tmp_path / f"dir{ending}")
+
+
+def test_a_missing_column_names_those_there_are(tmp_path: Path) -> None:
+    columns = {"text": "text", "label": "topic", "pair": "", "id": ""}
+    with pytest.raises(DataError, match=r"no column 'topic' \(for label\); it has: text, label"):
+        to_examples(ROWS, columns, "en", "my.csv")
+    named = columns | {"label": "label"}
+    with pytest.raises(DataError, match=r"my\.csv row 2: has an empty label"):
+        to_examples([ROWS[0], ROWS[1] | {"label": " "}], named, "en", "my.csv")
+    with pytest.raises(DataError, match="has no rows"):
+        to_examples([], columns, "en", "my.csv")
+
+
+def test_toy_splits(toy_data: Path) -> None:
+    assert languages("sib200", toy_data, "train") == ["de", "en"]
+    assert len(load_split("sib200", toy_data, "dev", "en")) == 30
+    pairs = load_split("xnli", toy_data, "dev", "en")
+    assert len(pairs) == 20  # the even rows
+    assert pairs[0].pair
+    with pytest.raises(UsageError, match="is not a task; known: sib200"):
+        load_split("nope", toy_data, "dev", "en")
+    with pytest.raises(UsageError, match="xsid has the splits train, dev"):
+        load_split("xsid", toy_data, "test", "en")
+
+
+def test_hub_rows_put_class_numbers_back_into_names() -> None:
+    """The hub can't be reached here; the dataset is a real one of the library, made in memory."""
+    from datasets import ClassLabel, Dataset, Features, Value
+
+    features = Features({"premise": Value("string"), "label": ClassLabel(names=["no", "yes"])})
+    made = Dataset.from_dict({"premise": ["a", "b"], "label": [1, 0]}, features=features)
+    asked: list[object] = []
+
+    def load(name: str, config: str, split: str) -> Dataset:
+        asked.append((name, config, split))
+        return made
+
+    source = HubSource("x/y", {"text": "premise", "label": "label"}, {"de": "german"})
+    rows = hub_rows(source, "dev", "de", load)
+    assert rows == [{"text": "a", "label": "yes"}, {"text": "b", "label": "no"}]
+    assert asked == [("x/y", "german", "validation")]
+    with pytest.raises(DataError, match="has no column 'text'"):
+        hub_rows(HubSource("x/y", {"text": "text", "label": "label"}), "dev", "de", load)
+
+
+def test_no_network_is_a_clear_error() -> None:
+    with pytest.raises(DataError, match=r"can't be loaded from the hub.*give a folder"):
+        load_split("sib200", "hub", "dev", "en")
+    with pytest.raises(UsageError, match="is not on the hub"):
+        load_split("xsid", "hub", "dev", "en")
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("task", TASKS)
+def test_real_tasks_load_in_every_language(data: Path, task: str) -> None:
+    train = load_split(task, data, "train", "en")
+    known = {example.label for example in train}
+    there = languages(task, data, "dev")
+    assert "en" in there
+    assert len(there) >= 7 or there == ["en"]
+    for language in there:
+        dev = load_split(task, data, "dev", language)
+        assert {example.label for example in dev} <= known
+        assert all(example.text.strip() for example in dev)
+        assert all((example.pair is not None) == bool(TASKS[task].pair) for example in dev)
+
+
+@pytest.mark.real
+def test_pawsx_train_and_dev_share_no_text(data: Path) -> None:
+    def texts(split: str) -> set[str | None]:
+        examples = load_split("pawsx", data, split, "en")
+        return {e.text for e in examples} | {e.pair for e in examples}
+
+    assert not texts("train") & texts("dev")
+    assert len(load_split("pawsx", data, "dev", "en")) == 1000
+    assert len(load_split("pawsx", data, "train", "en")) > 500

@@ -1,0 +1,156 @@
+"""Every encoder family through the same code: heads as transformers has them, graphs like torch."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import (
+    AutoTokenizer,
+    DebertaV2Config,
+    DebertaV2ForSequenceClassification,
+    DistilBertConfig,
+    DistilBertForSequenceClassification,
+    ElectraConfig,
+    ModernBertConfig,
+    ModernBertForSequenceClassification,
+    PreTrainedModel,
+)
+from xlt_training.export import graph, parity, weights
+from xlt_training.export import int8 as quantize
+from xlt_training.loop import config, pretrained, trainer
+from xlt_training.loop.model import load
+from xlt_training.loop.network import Classifier
+
+from xlt_serve.errors import DataError, UsageError
+
+SHAPE = {
+    "hidden_size": 32,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 2,
+    "intermediate_size": 64,
+    "initializer_range": 0.15,
+}
+
+
+def distilbert(pieces: int, pad: int) -> PreTrainedModel:
+    sizes = {"dim": 32, "n_layers": 2, "n_heads": 2, "hidden_dim": 64, "initializer_range": 0.15}
+    return DistilBertForSequenceClassification(
+        DistilBertConfig(vocab_size=pieces, pad_token_id=pad, num_labels=4, **sizes)
+    )
+
+
+def deberta(pieces: int, pad: int) -> PreTrainedModel:
+    """As mDeBERTa-v3: relative positions in buckets, none in the embeddings, no types."""
+    return DebertaV2ForSequenceClassification(
+        DebertaV2Config(
+            vocab_size=pieces,
+            pad_token_id=pad,
+            num_labels=4,
+            type_vocab_size=0,
+            relative_attention=True,
+            position_buckets=16,
+            norm_rel_ebd="layer_norm",
+            share_att_key=True,
+            pos_att_type="p2c|c2p",
+            position_biased_input=False,
+            pooler_hidden_size=32,
+            max_position_embeddings=512,
+            **SHAPE,
+        )
+    )
+
+
+def modernbert(pieces: int, pad: int, pooling: str = "mean") -> PreTrainedModel:
+    return ModernBertForSequenceClassification(
+        ModernBertConfig(
+            vocab_size=pieces,
+            pad_token_id=pad,
+            num_labels=4,
+            classifier_pooling=pooling,
+            max_position_embeddings=512,
+            local_attention=16,
+            **SHAPE,
+        )
+    )
+
+
+MAKERS = {
+    "distilbert": distilbert,
+    "deberta-v2": deberta,
+    "modernbert": modernbert,
+    "modernbert-cls": lambda pieces, pad: modernbert(pieces, pad, "cls"),
+}
+
+
+@pytest.fixture(scope="module", params=sorted(MAKERS))
+def model(request: pytest.FixtureRequest, encoders: dict[str, Path]) -> Classifier:
+    torch.manual_seed(0)
+    tokenizer = AutoTokenizer.from_pretrained(encoders["bert"])
+    hf = MAKERS[request.param](len(tokenizer), tokenizer.pad_token_id).eval()
+    return Classifier(hf, tokenizer, 128).eval()
+
+
+@torch.inference_mode()
+def test_logits_are_those_of_transformers(model: Classifier) -> None:
+    batch = parity.random_batch(model, 5, 40, torch.Generator().manual_seed(0))
+    torch.testing.assert_close(model(batch).logits, model.hf(**batch.inputs()).logits)
+
+
+@torch.inference_mode()
+def test_the_embeddings_can_be_taken_out_and_put_back(model: Classifier) -> None:
+    batch = parity.random_batch(model, 3, 20, torch.Generator().manual_seed(0))
+    embedded = model.embed(batch)
+    states = model(batch, states=True).states
+    torch.testing.assert_close(embedded, states[0])
+    again = model(replace(batch, embeddings=embedded)).logits
+    torch.testing.assert_close(again, model(batch).logits)
+    moved = model(replace(batch, embeddings=embedded + 0.5)).logits
+    assert (moved - again).abs().max() > 1e-3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("at", ["embeddings", "encoder"])
+def test_the_perturbed_graph_agrees_with_torch(model: Classifier, at: str, tmp_path: Path) -> None:
+    weights.save({"perturbed": graph.perturbed(model, at)}, tmp_path)
+    found = parity.perturbed(model, tmp_path / "perturbed.onnx", at)
+    assert max(found.values()) <= 1e-5
+
+
+def test_the_plain_graph_agrees_with_torch_and_survives_int8(
+    model: Classifier, tmp_path: Path
+) -> None:
+    traced = graph.plain(model)
+    weights.save({"plain": traced, "small": quantize.int8(traced, smallest=512)}, tmp_path)
+    assert max(parity.plain(model, tmp_path / "plain.onnx").values()) <= 1e-5
+    assert 0 < max(parity.plain(model, tmp_path / "small.onnx").values()) < 0.2
+
+
+def test_methods_that_work_inside_the_layers_are_refused(model: Classifier) -> None:
+    with pytest.raises(UsageError, match=r"adapters.*works inside the layers of bert"):
+        model.layers("adapters")
+
+
+def test_another_family_is_refused_by_name(tmp_path: Path) -> None:
+    ElectraConfig().save_pretrained(tmp_path)
+    with pytest.raises(DataError, match=r"electra.*supported: bert, roberta"):
+        pretrained.check(str(tmp_path))
+
+
+@pytest.mark.parametrize("kind", ["distilbert", "deberta-v2", "modernbert"])
+def test_each_family_trains(
+    kind: str, encoders: dict[str, Path], config_file: Path, tmp_path: Path
+) -> None:
+    torch.manual_seed(0)
+    tokenizer = AutoTokenizer.from_pretrained(encoders["bert"])
+    made = MAKERS[kind](len(tokenizer), tokenizer.pad_token_id)
+    made.base_model.save_pretrained(tmp_path / "encoder")  # as published: without a head
+    tokenizer.save_pretrained(tmp_path / "encoder")
+    overrides = [f"encoder={tmp_path / 'encoder'}", "train.max_steps=6"]
+    trainer.train(config.load(config_file, overrides), tmp_path / "run")
+    before = pretrained.load_classifier(str(tmp_path / "encoder"), {}).base_model.state_dict()
+    trained, _ = load(tmp_path / "run")
+    after = trained.base.state_dict()
+    assert any((after[name] - before[name]).abs().max() > 1e-4 for name in before)

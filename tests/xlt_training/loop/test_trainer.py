@@ -1,0 +1,353 @@
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import Trainer
+from xlt_training.data import load_split
+from xlt_training.export import checkpoint as export
+from xlt_training.loop import config, model, trainer
+from xlt_training.loop.learner import Learner, dev_score, tensors
+from xlt_training.loop.report import curves
+from xlt_training.methods.xmixup import XMixup
+
+from xlt_serve.errors import DataError, UsageError
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return load_file(folder / "model.safetensors")
+
+
+def test_it_learns_and_selects_on_source_dev(checkpoint: Path) -> None:
+    metrics = json.loads((checkpoint / "metrics.json").read_text())
+    assert metrics["selected_by"] == "source-dev"
+    assert metrics["languages"]["en"]["accuracy"] > 0.7
+    assert set(metrics["languages"]) == {"en", "de"}
+    terms = [entry["term/cross_entropy"] for entry in metrics["log"] if "loss" in entry]
+    assert terms[-1] < terms[0]
+    best = max(entry["eval_score"] for entry in metrics["log"] if "eval_score" in entry)
+    assert metrics["dev_score"] == best
+
+
+def test_the_last_epoch_counts_where_nothing_selects(
+    config_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a score that likes the first epoch best, which has learnt nothing yet."""
+    found = {}
+    for select in ("source-dev", "last"):
+        scores = iter(range(100, 0, -1))
+        monkeypatch.setattr(
+            trainer, "dev_score", lambda seen, s=scores: dev_score(seen) | {"score": next(s)}
+        )
+        made = config.load(config_file, [f"select={select}"])
+        metrics = trainer.train(made, tmp_path / select)
+        accuracies = [e["eval_accuracy"] for e in metrics["log"] if "eval_accuracy" in e]
+        found[select] = metrics["languages"]["en"]["accuracy"], metrics["dev_score"]
+    assert accuracies[0] < accuracies[-1]
+    assert found["source-dev"] == (pytest.approx(accuracies[0]), 100)
+    assert found["last"] == (pytest.approx(accuracies[-1]), 101 - len(accuracies))
+
+
+def test_what_is_left_is_no_pickle(checkpoint: Path) -> None:
+    kinds = {file.suffix for file in checkpoint.iterdir() if file.is_file()}
+    assert kinds <= {".safetensors", ".json", ".jinja", ".png"}
+
+
+def test_a_run_leaves_a_picture_and_logs(checkpoint: Path) -> None:
+    assert (checkpoint / "curves.png").read_bytes().startswith(b"\x89PNG")
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(checkpoint / "logs"))
+    events.Reload()
+    assert "train/term/cross_entropy" in events.Tags()["scalars"]
+    assert "eval/accuracy" in events.Tags()["scalars"]
+
+
+def test_curves_put_stages_one_after_the_other() -> None:
+    log = [
+        {"stage": 0, "epoch": 1.0, "term/a": 3.0},
+        {"stage": 0, "epoch": 2.0, "term/a": 2.0, "eval_accuracy": 0.5},
+        {"stage": 1, "epoch": 1.0, "term/b": 1.0, "figure/ratio": 0.2},
+    ]
+    assert curves(log) == {
+        "a": [(1.0, 3.0), (2.0, 2.0)],
+        "dev accuracy": [(2.0, 0.5)],
+        "b": [(3.0, 1.0)],
+        "ratio": [(3.0, 0.2)],
+    }
+
+
+def test_the_same_seed_gives_the_same_weights(
+    checkpoint: Path, config_file: Path, tmp_path: Path
+) -> None:
+    trainer.train(config.load(config_file), tmp_path / "again")
+    first, second = weights(checkpoint), weights(tmp_path / "again")
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_a_resumed_run_equals_an_uninterrupted_one(
+    checkpoint: Path, config_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "stopped"
+    step = Trainer.training_step
+
+    def stop_in_the_fourth_epoch(self: Trainer, *args: object, **settings: object) -> torch.Tensor:
+        if self.state.global_step == 55:
+            raise KeyboardInterrupt
+        return step(self, *args, **settings)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "training_step", stop_in_the_fourth_epoch)
+        with pytest.raises(KeyboardInterrupt):
+            trainer.train(config.load(config_file), out)
+    assert not (out / "model.safetensors").exists()
+    # A checkpoint that was being written when the power went is passed over.
+    (out / "resume" / "stage-0" / "checkpoint-999").mkdir()
+    trainer.train(config.load(config_file), out)
+    first, second = weights(checkpoint), weights(out)
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_grouping_by_length_pads_less_and_resumes_as_well(
+    config_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step, padding, stop = Trainer.training_step, [], 10**9
+
+    def watched(self: Trainer, *args: object, **settings: object) -> torch.Tensor:
+        mask = args[1]["attention_mask"]  # type: ignore[index]
+        padding.append(1 - mask.float().mean().item())
+        if self.state.global_step == stop:
+            raise KeyboardInterrupt
+        return step(self, *args, **settings)
+
+    def trained(name: str, *more: str) -> dict[str, torch.Tensor]:
+        trainer.train(config.load(config_file, ["train.epochs=3", *more]), tmp_path / name)
+        return weights(tmp_path / name)
+
+    monkeypatch.setattr(Trainer, "training_step", watched)
+    trained("random")
+    shuffled = sum(padding) / len(padding)
+    padding.clear()
+    whole = trained("whole", "train.group_by_length=true")
+    assert sum(padding) / len(padding) < 0.9 * shuffled  # toy texts are all short
+    stop = 2 * (len(padding) // 3) + 3
+    with pytest.raises(KeyboardInterrupt):
+        trained("stopped", "train.group_by_length=true")
+    stop = 10**9
+    resumed = trained("stopped", "train.group_by_length=true")
+    assert all(torch.equal(whole[name], resumed[name]) for name in whole)
+
+
+def test_a_finished_run_is_not_repeated_and_another_config_is_refused(
+    config_file: Path, tmp_path: Path
+) -> None:
+    # Not on ``checkpoint``: another process may have made it, on data and an encoder of its own.
+    out, short = tmp_path / "run", ["train.max_steps=1"]
+    trainer.train(config.load(config_file, short), out)
+    before = (out / "model.safetensors").stat().st_mtime_ns
+    metrics = trainer.train(config.load(config_file, short), out)
+    assert metrics == json.loads((out / "metrics.json").read_text())
+    assert (out / "model.safetensors").stat().st_mtime_ns == before
+    with pytest.raises(UsageError, match=r"another config \(seed differ\).*another --out"):
+        trainer.train(config.load(config_file, [*short, "seed=5"]), out)
+
+
+def test_a_run_on_other_weights_of_the_same_name_is_refused(
+    config_file: Path, encoders: dict[str, Path], tmp_path: Path
+) -> None:
+    encoder, out = tmp_path / "encoder", tmp_path / "run"
+    shutil.copytree(encoders["xlm-roberta"], encoder)
+    made = config.load(config_file, [f"encoder={encoder}", "train.max_steps=1"])
+    trainer.train(made, out)
+    noted = json.loads((out / "run.json").read_text())
+    assert len(noted["encoder_weights"]) == 16
+    trainer.train(made, out)
+    values = {name: value + 0.1 for name, value in load_file(encoder / "model.safetensors").items()}
+    save_file(values, encoder / "model.safetensors", {"format": "pt"})
+    with pytest.raises(UsageError, match=r"another config \(encoder_weights differ\)"):
+        trainer.train(made, out)
+    (out / "metrics.json").unlink()  # as if it had been stopped
+    with pytest.raises(UsageError, match=r"encoder_weights differ"):
+        trainer.train(made, out)
+    # Checkpoints of before the weights were noted can be used, but not trained further.
+    del noted["encoder_weights"]
+    (out / "run.json").write_text(json.dumps(noted))
+    assert model.load(out)[1].config == noted
+    with pytest.raises(UsageError, match=r"encoder_weights differ"):
+        trainer.train(made, out)
+
+
+def test_dev_texts_without_translation_are_not_paired_with_themselves(
+    config_file: Path, toy_data: Path
+) -> None:
+    """``select = "all-dev"`` looks at languages that a method has no way of its own for."""
+    torch.manual_seed(0)
+    network = model.build(config.load(config_file).encoder, ["food", "sports", "weather"], 64)
+    method = XMixup()
+    method.attach(network)
+    network.slots["mixup"].bias.data.fill_(20.0)  # to mix so much that it shows
+    learner = Learner(network, [method], "en").eval()
+    examples = [load_split("sib200", toy_data, "dev", lg)[n] for n in (0, 1) for lg in ("en", "de")]
+    batch = network.batch(examples)
+    with torch.no_grad():
+        found = learner(**tensors(batch)).logits.softmax(-1)
+        plain = network(batch).logits.softmax(-1)
+        mixed = method.mix(network, batch, batch)
+    paired = (mixed.target.logits.softmax(-1) + mixed.source.logits.softmax(-1)) / 2
+    assert (plain - paired).abs().max() > 1e-3
+    torch.testing.assert_close(found[[1, 3]], plain[[1, 3]])
+    torch.testing.assert_close(found[[0, 2]], paired[[0, 2]])
+    with torch.no_grad():  # batches of one kind alone
+        for rows, expected in (([0, 2], paired), ([1, 3], plain)):
+            one_kind = learner(**tensors(network.batch([examples[row] for row in rows])))
+            torch.testing.assert_close(
+                one_kind.logits.softmax(-1), expected[rows], atol=1e-5, rtol=1e-4
+            )
+
+
+def test_a_model_that_predicts_without_mixing_has_no_paired_graph() -> None:
+    unmixed = XMixup(mixup_inference=False)
+    assert export.chosen_graphs([], [unmixed]) == ["plain"]
+    assert export.chosen_graphs(["perturbed"], [unmixed]) == ["plain", "perturbed"]
+    with pytest.raises(UsageError, match=r"rules out with mixup_inference = false"):
+        export.chosen_graphs(["paired"], [unmixed])
+
+
+def test_a_wrong_call_leaves_no_trace(config_file: Path, tmp_path: Path) -> None:
+    with pytest.raises(DataError):
+        trainer.train(config.load(config_file, ["task.data=/nowhere"]), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_folder_of_something_else_is_not_touched(config_file: Path, tmp_path: Path) -> None:
+    (tmp_path / "thesis.doc").write_text("precious")
+    with pytest.raises(UsageError, match="is not empty and holds no run"):
+        trainer.train(config.load(config_file), tmp_path)
+
+
+def test_accumulation_equals_one_large_batch(config_file: Path, tmp_path: Path) -> None:
+    """Without dropout, four batches of 5 accumulated have the gradient of one batch of 20."""
+    common = ["train.epochs=1", "train.max_steps=1"]
+    norms = []
+    for name, more in (
+        ("large", ["train.batch_size=20"]),
+        ("small", ["train.batch_size=5", "train.accumulate=4"]),
+    ):
+        plain = tmp_path / f"encoder-{name}"
+        made = model.build(config.load(config_file).encoder, ["a"], 64)
+        made.base.config.hidden_dropout_prob = made.base.config.attention_probs_dropout_prob = 0.0
+        made.base.save_pretrained(plain)
+        made.tokenizer.save_pretrained(plain)
+        metrics = trainer.train(
+            config.load(config_file, [*common, *more, f"encoder={plain}"]), tmp_path / name
+        )
+        norms += [entry["grad_norm"] for entry in metrics["log"] if "grad_norm" in entry]
+    assert norms[0] == pytest.approx(norms[1], rel=1e-4)
+    assert len(norms) == 2
+
+
+def test_frozen_layers_do_not_move(config_file: Path, tmp_path: Path) -> None:
+    made = config.load(config_file, ["train.freeze=1", "train.max_steps=3"])
+    trainer.train(made, tmp_path / "run")
+    before, after = weights(Path(made.encoder)), weights(tmp_path / "run")
+    moved = {
+        name
+        for name, value in after.items()
+        if name.startswith("roberta.") and not torch.equal(value, before[name])
+    }
+    assert moved
+    assert all(name.startswith("roberta.encoder.layer.1.") for name in moved)
+
+
+def test_the_head_alone_comes_first(config_file: Path, tmp_path: Path) -> None:
+    """It learns while the encoder stands still; then the stage of the config begins with it."""
+    slow = ["train.learning_rate=1e-12", "train.weight_decay=0.0", "train.max_steps=3"]
+    heads = {}
+    for epochs in (0, 1):
+        made = config.load(config_file, [*slow, f"train.head_first={epochs}"])
+        assert [stage.train.learning_rate for stage in made.stages] == [1e-3, 1e-12][1 - epochs :]
+        metrics = trainer.train(made, tmp_path / str(epochs))
+        assert {entry["stage"] for entry in metrics["log"]} == set(range(1 + epochs))
+        before, after = weights(Path(made.encoder)), weights(tmp_path / str(epochs))
+        for name, value in after.items():
+            if name.startswith("roberta."):
+                assert torch.allclose(value, before[name], atol=1e-7), name
+        heads[epochs] = after["classifier.out_proj.weight"]
+    assert not torch.allclose(heads[0], heads[1], atol=1e-4)
+
+
+def test_own_files(config_file: Path, toy_data: Path, tmp_path: Path) -> None:
+    for split in ("train", "dev"):
+        lines = (toy_data / "sib200" / f"{split}-en.tsv").read_text().splitlines()[1:]
+        rows = [dict(zip(("n", "kind", "words"), line.split("\t"), strict=True)) for line in lines]
+        (tmp_path / f"{split}.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
+    overrides = [
+        "task.name=files",
+        f"task.train={tmp_path}/train.jsonl",
+        f"task.dev={tmp_path}/dev.jsonl",
+        "task.text=words",
+        "task.label=kind",
+        "train.epochs=1",
+    ]
+    trainer.train(config.load(config_file, overrides), tmp_path / "run")
+    _, description = model.load(tmp_path / "run")
+    assert description.labels == ["food", "sports", "weather"]
+    with pytest.raises(DataError, match="no column 'topic'"):
+        trainer.train(config.load(config_file, [*overrides, "task.label=topic"]), tmp_path / "run2")
+
+
+def test_wrong_encoders(config_file: Path, tmp_path: Path, encoders: dict[str, Path]) -> None:
+    with pytest.raises(DataError, match="is neither a folder with an encoder nor a name"):
+        model.build(str(tmp_path / "none"), ["a", "b"], 64)
+    (tmp_path / "gpt").mkdir()
+    (tmp_path / "gpt" / "config.json").write_text('{"model_type": "gpt2"}')
+    with pytest.raises(DataError, match="is a gpt2 model; supported: bert"):
+        model.build(str(tmp_path / "gpt"), ["a", "b"], 64)
+    (tmp_path / "pickled").mkdir()
+    config_json = (encoders["bert"] / "config.json").read_text()
+    (tmp_path / "pickled" / "config.json").write_text(config_json)
+    torch.save({}, tmp_path / "pickled" / "pytorch_model.bin")
+    with pytest.raises(DataError, match="has no safetensors weights"):
+        model.build(str(tmp_path / "pickled"), ["a", "b"], 64)
+
+
+def test_a_folder_without_description_is_not_a_checkpoint(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="is not a finished checkpoint"):
+        model.load(tmp_path)
+
+
+def test_bfloat16_trains(config_file: Path, tmp_path: Path) -> None:
+    metrics = trainer.train(
+        config.load(config_file, ["train.precision=bf16", "train.max_steps=3"]), tmp_path / "run"
+    )
+    assert weights(tmp_path / "run")["classifier.dense.weight"].dtype == torch.float32
+    assert metrics["dev_score"] > 0
+    if not torch.cuda.is_available():
+        with pytest.raises(UsageError, match="needs a GPU"):
+            trainer.train(config.load(config_file, ["train.precision=fp16"]), tmp_path / "half")
+
+
+@pytest.mark.slow
+def test_two_processes_train_as_one(config_file: Path, tmp_path: Path) -> None:
+    """torchrun on CPU: two halves of a batch have the gradient of the whole, to dropout."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+    command += ["-m", "xlt_serve.cli", "train", str(config_file), "train.batch_size=15"]
+    done = subprocess.run(
+        [*command, "train.epochs=4", "--out", str(tmp_path / "two")],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stderr
+    metrics = json.loads((tmp_path / "two" / "metrics.json").read_text())
+    assert max(entry["step"] for entry in metrics["log"]) == 4 * 8  # 240 examples / (2 × 15)
+    assert done.stdout.count("checkpoint:") == 1
+    assert not (tmp_path / "two" / "resume").exists()

@@ -1,0 +1,228 @@
+"""The tasks: where their files lie, what their columns mean, and what they are called on the hub.
+
+``data`` is a folder laid out like the project's data (``sib200/train-en.tsv``, …), or "hub".
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from xlt_serve.errors import DataError, UsageError
+from xlt_training.data.files import read_rows
+from xlt_training.data.hub import HubSource, hub_rows
+from xlt_training.loop.types import Example
+
+
+@dataclass(frozen=True)
+class Task:
+    """``files``: split → pattern under the data folder; "#odd" or "#even" take every other row.
+    ``languages``: those it is about, all that have a file if none are named."""
+
+    label: str
+    text: str
+    pair: str = ""
+    id: str = ""
+    languages: tuple[str, ...] = ()
+    files: dict[str, str] = field(default_factory=dict)
+    hub: HubSource | None = None
+
+
+TASKS: dict[str, Task] = {
+    "sib200": Task(
+        label="label",
+        text="text",
+        id="id",
+        files={
+            "train": "sib200/train-{language}.tsv",
+            "dev": "sib200/dev-{language}.tsv",
+            "test": "sib200/test-{language}.tsv",
+        },
+        hub=HubSource(
+            "Davlan/sib200",
+            columns={"label": "category", "text": "text", "id": "index_id"},
+            configs={
+                "ar": "arb_Arab",
+                "bg": "bul_Cyrl",
+                "de": "deu_Latn",
+                "el": "ell_Grek",
+                "en": "eng_Latn",
+                "es": "spa_Latn",
+                "fr": "fra_Latn",
+                "hi": "hin_Deva",
+                "it": "ita_Latn",
+                "ja": "jpn_Jpan",
+                "ko": "kor_Hang",
+                "nl": "nld_Latn",
+                "pl": "pol_Latn",
+                "pt": "por_Latn",
+                "ru": "rus_Cyrl",
+                "sw": "swh_Latn",
+                "th": "tha_Thai",
+                "tr": "tur_Latn",
+                "ur": "urd_Arab",
+                "vi": "vie_Latn",
+                "zh": "zho_Hans",
+            },
+        ),
+    ),
+    "xsid": Task(
+        label="intent",
+        text="text",
+        files={"train": "xsid/train-{language}.tsv", "dev": "xsid/valid-{language}.tsv"},
+    ),
+    "sentiment": Task(
+        label="label",
+        text="text",
+        files={"train": "sentiment/train-{language}.tsv", "dev": "sentiment/dev-{language}.tsv"},
+        hub=HubSource(
+            "cardiffnlp/tweet_sentiment_multilingual",
+            columns={"label": "label", "text": "text"},
+            configs={
+                "ar": "arabic",
+                "de": "german",
+                "en": "english",
+                "es": "spanish",
+                "fr": "french",
+                "hi": "hindi",
+                "it": "italian",
+                "pt": "portuguese",
+            },
+        ),
+    ),
+    # XNLI's own train set is MultiNLI; where it is too large, three smaller sets stand in for it.
+    "xnli": Task(
+        label="label",
+        text="premise",
+        pair="hypothesis",
+        files={"train": "nli/train-{language}.tsv", "dev": "xnli/dev-{language}.tsv#even"},
+        hub=HubSource(
+            "facebook/xnli",
+            columns={"label": "label", "text": "premise", "pair": "hypothesis"},
+            configs={
+                lg: lg
+                for lg in [
+                    "ar",
+                    "bg",
+                    "de",
+                    "el",
+                    "en",
+                    "es",
+                    "fr",
+                    "hi",
+                    "ru",
+                    "sw",
+                    "th",
+                    "tr",
+                    "ur",
+                    "vi",
+                    "zh",
+                ]
+            },
+        ),
+    ),
+    # English NLI: the same train set, judged on English alone.
+    "nli": Task(
+        label="label",
+        text="premise",
+        pair="hypothesis",
+        languages=("en",),
+        files={"train": "nli/train-{language}.tsv", "dev": "xnli/dev-{language}.tsv#even"},
+        hub=HubSource(
+            "nyu-mll/multi_nli",
+            columns={"label": "label", "text": "premise", "pair": "hypothesis"},
+            configs={"en": "default"},
+            splits={"dev": "validation_matched"},
+        ),
+    ),
+    # Without PAWS-X's train set, the odd rows of its dev set are trained on, the even ones reported.
+    "pawsx": Task(
+        label="label",
+        text="sentence1",
+        pair="sentence2",
+        files={"train": "pawsx/dev-{language}.tsv#odd", "dev": "pawsx/dev-{language}.tsv#even"},
+        hub=HubSource(
+            "google-research-datasets/paws-x",
+            columns={"label": "label", "text": "sentence1", "pair": "sentence2"},
+            configs={lg: lg for lg in ("de", "en", "es", "fr", "ja", "ko", "zh")},
+        ),
+    ),
+}
+
+
+def load_split(task: str, data: str | Path, split: str, language: str) -> list[Example]:
+    """The examples of one split in one language."""
+    spec = named(task)
+    columns = {"label": spec.label, "text": spec.text, "pair": spec.pair, "id": spec.id}
+    if str(data) == "hub":
+        if spec.hub is None:
+            raise UsageError(task, "is not on the hub", "give the folder of its files as data")
+        rows = hub_rows(spec.hub, split, language)
+        columns |= {name: name for name in spec.hub.columns}
+    else:
+        if split not in spec.files:
+            raise UsageError(split, f"{task} has the splits {', '.join(spec.files)}")
+        path, _, half = spec.files[split].format(language=language).partition("#")
+        rows = read_rows(Path(data) / path)
+        if half:
+            # Translations share a row's number: it is given before rows are left out.
+            rows = [row | {"row": str(number)} for number, row in enumerate(rows)]
+            rows = _half(rows, half, (spec.text, spec.pair))
+            columns["id"] = "row"
+    return to_examples(rows, columns, language, f"{task} {split} {language}")
+
+
+def _half(rows: list[dict[str, str]], half: str, columns: tuple[str, str]) -> list[dict[str, str]]:
+    """The even rows, or those odd ones that share no text with them."""
+    even = rows[0::2]
+    if half == "even":
+        return even
+    reported = {row[column] for row in even for column in columns}
+    return [row for row in rows[1::2] if not reported & {row[column] for column in columns}]
+
+
+def to_examples(
+    rows: list[dict[str, str]], columns: dict[str, str], language: str, source: str
+) -> list[Example]:
+    """Rows as examples; a missing column is an error that names those there are."""
+    if not rows:
+        raise DataError(source, "has no rows")
+    for role, column in columns.items():
+        if column and column not in rows[0]:
+            there = ", ".join(rows[0])
+            raise DataError(
+                source, f"has no column {column!r} (for {role}); it has: {there}", "name another"
+            )
+    for number, row in enumerate(rows, 1):
+        for role in ("text", "label", "pair"):
+            if columns.get(role) and not row[columns[role]].strip():
+                raise DataError(f"{source} row {number}", f"has an empty {role}", "take it out")
+    return [
+        Example(
+            text=row[columns["text"]],
+            pair=row[columns["pair"]] if columns.get("pair") else None,
+            label=row[columns["label"]],
+            language=language,
+            id=row[columns["id"]] if columns.get("id") else str(number),
+        )
+        for number, row in enumerate(rows)
+    ]
+
+
+def languages(task: str, data: str | Path, split: str) -> list[str]:
+    """The languages that a split has, in alphabetical order."""
+    spec = named(task)
+    if str(data) == "hub":
+        return sorted(spec.hub.configs) if spec.hub else []
+    pattern = spec.files.get(split, "").partition("#")[0]
+    before, _, after = pattern.partition("{language}")
+    found = sorted(Path(data).glob(f"{before}*{after}")) if pattern else []
+    prefix = Path(before).name
+    there = [path.name.removeprefix(prefix).removesuffix(after) for path in found]
+    return [language for language in there if not spec.languages or language in spec.languages]
+
+
+def named(task: str) -> Task:
+    if task not in TASKS:
+        raise UsageError(task, f"is not a task; known: {', '.join(TASKS)}")
+    return TASKS[task]

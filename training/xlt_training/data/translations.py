@@ -1,0 +1,66 @@
+"""Recorded machine translations of a task's train set, joined with its labels by id."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from xlt_serve.errors import DataError
+from xlt_training.data.files import read_rows
+from xlt_training.loop.types import Example
+
+if TYPE_CHECKING:
+    from xlt_training.loop.method import Context
+
+
+def translated_train(
+    examples: Sequence[Example], context: Context, languages: Sequence[str]
+) -> list[Example]:
+    """The source examples in other languages, each with its source text and, where it was recorded,
+    its round trip.
+
+    ``TASK/mt/en-xx.train.tsv`` holds translations (columns id, text, and pair for tasks of pairs),
+    ``xx-en.train.tsv`` translations back; an example that was not translated is left out. No
+    languages: all that there are.
+    """
+    folder = context.data / context.task / "mt"
+    ends = f"{context.source}-", ".train.tsv"
+    found = sorted(folder.glob(f"{ends[0]}*{ends[1]}"))
+    chosen = list(languages) or [f.name.removeprefix(ends[0]).removesuffix(ends[1]) for f in found]
+    if not chosen:
+        raise DataError(
+            folder, f"has no translations of {context.task}'s train set", "record some there"
+        )
+    by_id: dict[str, Example] = {}
+    for example in examples:
+        if example.language == context.source:
+            by_id.setdefault(example.id, example)  # the original comes before its copies
+    pair = next(iter(by_id.values())).pair is not None
+    out = []
+    for language in chosen:
+        back_file = folder / f"{language}-{context.source}.train.tsv"
+        back = _translations(back_file, pair) if back_file.is_file() else {}
+        forth = _translations(folder / f"{ends[0]}{language}{ends[1]}", pair)
+        for number, texts in forth.items():
+            if original := by_id.get(number):
+                translated = original.with_texts(texts)
+                out.append(
+                    replace(
+                        translated,
+                        language=language,
+                        source=original.texts(),
+                        round_trip=back.get(number, ()),
+                    )
+                )
+    return out
+
+
+def _translations(file: Path, pair: bool) -> dict[str, tuple[str, ...]]:
+    """id → text, or both texts of a pair."""
+    columns = ("id", "text", "pair") if pair else ("id", "text")
+    rows = read_rows(file)
+    if rows and (missing := [column for column in columns if column not in rows[0]]):
+        raise DataError(file, f"has no column {missing[0]!r}; it has: {', '.join(rows[0])}")
+    return {row["id"]: tuple(row[column] for column in columns[1:]) for row in rows}

@@ -1,0 +1,406 @@
+"""A checkpoint becomes a bundle, after its graph has shown that it agrees with the model."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import onnx
+from safetensors.torch import load_file
+from torch import nn
+
+from xlt_serve import bundle as bundles
+from xlt_serve.bundle import Bundle, Graph, Manifest
+from xlt_serve.classifier import Classifier as Served
+from xlt_serve.errors import ExportRefused, UsageError
+from xlt_serve.text import synonyms
+from xlt_serve.text.synonyms import Table
+from xlt_training.export import fp16 as half
+from xlt_training.export import gate, parity, speed, tensorrt, trim, weights
+from xlt_training.export import graph as graphs_of
+from xlt_training.export import int8 as quantize
+from xlt_training.loop import model as models
+from xlt_training.loop import pretrained
+from xlt_training.loop.method import Method
+from xlt_training.loop.model import Description
+from xlt_training.loop.network import Classifier
+from xlt_training.loop.words import synonyms_file
+from xlt_training.methods.adversarial import Adversarial
+from xlt_training.methods.ear import EAR
+from xlt_training.methods.noise import Noise
+from xlt_training.methods.synonyms import Synonyms
+from xlt_training.methods.xmixup import XMixup
+
+TOLERANCE = 1e-5
+AGREEMENT = 0.99
+GRAPHS = ("plain", "perturbed", "paired")
+# (graph, pattern of the layers that stay fp32) → graph
+PRECISIONS: dict[str, Callable[[onnx.ModelProto, str], onnx.ModelProto]] = {
+    "fp32": lambda graph, exclude: graph,
+    "fp16": half.fp16,
+    "int8": quantize.int8,
+}
+PACKAGES = (
+    "xlt-serve",
+    "torch",
+    "transformers",
+    "onnx",
+    "onnxruntime",
+    "onnxruntime-gpu",
+    "tokenizers",
+    "numpy",
+)
+
+
+@dataclass(frozen=True)
+class Order:
+    """What to make of a checkpoint.
+
+    ``graphs``: plain always; none given: perturbed too where training used noise, paired where it
+    mixed and prediction is to mix. ``data``: the task's folder, by default that of training, if it is
+    still there: the gate compares labels on its text per language (``languages``, by default all),
+    and calibrates. ``exclude``: a regular expression; layers whose name it matches stay fp32.
+    ``trim_vocab``: languages whose pieces stay. ``target_error``: abstain so that no more are wrong
+    on dev. ``synonyms``: LANGUAGE=FILE, tables that go into the bundle.
+    ``vector``: the plain graph also gives the text's vector; ``projection``: through the linear map
+    in this safetensors file (``weight``, ``bias``).
+    """
+
+    name: str = ""
+    precision: str = "fp32"
+    graphs: Sequence[str] = ()
+    data: str = ""
+    notes: str = ""
+    agreement: float = AGREEMENT
+    languages: Sequence[str] = ()
+    exclude: str = ""
+    trim_vocab: Sequence[str] = ()
+    tensorrt: bool = False
+    target_error: float | None = None
+    synonyms: Sequence[str] = ()
+    vector: bool = False
+    projection: str = ""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A loaded checkpoint with its traced graphs and the text that it is judged on."""
+
+    model: Classifier
+    description: Description
+    methods: list[Method]
+    traced: dict[str, onnx.ModelProto]
+    texts: dict[str, gate.Text]
+    trimmed: dict[str, int]
+    tables: list[Table]
+    trained_words: dict[str, Any]
+
+    @property
+    def mixup(self) -> XMixup | None:
+        return next((method for method in self.methods if isinstance(method, XMixup)), None)
+
+
+def export(checkpoint: Path, out: Path, order: Order | None = None) -> Bundle:
+    """Write a bundle to ``out``, whole or not at all."""
+    order = order or Order()
+    check(order, out)
+    source = prepare(checkpoint, order)
+    name = order.name or out.name
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=out.parent, prefix=".export-") as scratch:
+        if order.precision == "auto":
+            folder = fastest(source, replace(order, name=name), Path(scratch))
+        else:
+            folder = attempt(source, replace(order, name=name), Path(scratch) / order.precision)
+        if out.exists():
+            shutil.rmtree(out)
+        folder.rename(out)
+    return bundles.load(out)
+
+
+def check(order: Order, out: Path) -> None:
+    if order.precision not in (*PRECISIONS, "auto"):
+        raise UsageError(
+            f"precision={order.precision!r}", f"must be one of {', '.join([*PRECISIONS, 'auto'])}"
+        )
+    if order.tensorrt and order.precision == "int8":
+        raise UsageError(
+            "--tensorrt with --precision int8",
+            "TensorRT does not take integer products with a scale per token",
+            "export with --precision fp16",
+        )
+    if order.target_error is not None and not 0 <= order.target_error < 1:
+        raise UsageError(f"target_error={order.target_error}", "must be in [0, 1)")
+    try:
+        re.compile(order.exclude)
+    except re.error as error:
+        raise UsageError(
+            f"exclude={order.exclude!r}", f"is no regular expression ({error})"
+        ) from None
+    if out.exists() and any(out.iterdir()) and not (out / bundles.MANIFEST).is_file():
+        raise UsageError(out, "is not empty and holds no bundle", "give an empty or new --out")
+
+
+def prepare(checkpoint: Path, order: Order) -> Source:
+    tables = [
+        synonyms.read(file, language) for language, file in synonyms.files(order.synonyms).items()
+    ]
+    model, description = models.load(checkpoint)
+    methods = models.methods_of(description)
+    data = order.data
+    if description.task != "files":
+        data = data or str(description.config.get("task", {}).get("data", ""))
+    only = order.languages or order.trim_vocab
+    trimmed = trim.trim(model, order.trim_vocab) if order.trim_vocab else {}
+    graphs = chosen_graphs(order.graphs, methods)
+    traced = {name: trace(name, model, methods, vector_of(order)) for name in graphs}
+    texts = gate.real_text(description, data, only)
+    words = trained_words(methods, description)
+    return Source(model, description, methods, traced, texts, trimmed, tables, words)
+
+
+def attempt(source: Source, order: Order, folder: Path) -> Path:
+    """A bundle in ``folder`` in the precision of the order, or a refusal."""
+    folder.mkdir()
+    precision, model = order.precision, source.model
+    traced = {
+        name: PRECISIONS[precision](made, order.exclude) for name, made in source.traced.items()
+    }
+    if order.tensorrt:
+        traced = {name: tensorrt.fitted(made) for name, made in traced.items()}
+    weights.save(traced, folder)
+    pretrained.save_tokenizer(model.tokenizer, folder)
+    model.hf.config.save_pretrained(folder)
+    checks: dict[str, Any] = {
+        "shapes": {g: check_shapes(g, model, source.methods, folder, precision) for g in traced}
+    }
+    if source.trimmed:
+        checks["trimmed"] = source.trimmed | {"languages": list(order.trim_vocab)}
+    if order.tensorrt:
+        refuse_problems(traced, folder)
+        checks["tensorrt"] = True
+    manifest = _manifest(order, model, source.description, traced)
+    if "perturbed" in traced:
+        manifest = replace(manifest, noise=trained_noise(source.methods))
+    if source.trained_words:
+        manifest = replace(manifest, noise=manifest.noise | {"words": source.trained_words})
+    manifest = replace(manifest, synonyms=save_tables(source.tables, folder))
+    draft = Served(bundles.save(folder, manifest))
+    if not source.texts and precision != "fp32" and order.agreement > 0:
+        raise ExportRefused(
+            f"--precision {precision}",
+            "is judged on real text, and the task's data are not there",
+            "give --data DIR, or --agreement 0 to go without",
+        )
+    if source.texts:
+        verdict = gate.judge(
+            model,
+            source.mixup,
+            draft,
+            source.texts,
+            source.description,
+            order.agreement,
+            order.target_error,
+        )
+        checks |= verdict.checks
+        manifest = replace(
+            manifest,
+            calibration=verdict.calibration,
+            scores={"dev": verdict.scores},
+            languages=tuple(verdict.scores),
+        )
+    else:
+        print("not calibrated: the task's data are not there, give --data DIR", file=sys.stderr)
+    bundles.save(folder, replace(manifest, checks=checks))
+    return folder
+
+
+def fastest(source: Source, order: Order, scratch: Path) -> Path:
+    """Of the precisions that pass the gate, the one that runs fastest on this machine."""
+    made: dict[str, Path] = {}
+    refused: dict[str, str] = {}
+    for precision in speed.candidates(order.tensorrt):
+        try:
+            made[precision] = attempt(
+                source, replace(order, precision=precision), scratch / precision
+            )
+        except ExportRefused as error:
+            refused[precision] = str(error)
+    if not made:
+        raise ExportRefused("auto", f"no precision passes the gate ({refused})")
+    seconds = speed.race(made)
+    best = min(seconds, key=lambda precision: seconds[precision])
+    relative = {precision: value / seconds[best] for precision, value in seconds.items()}
+    manifest = bundles.load(made[best]).manifest
+    report = {"time_to_the_fastest": relative, "refused": refused}
+    bundles.save(made[best], replace(manifest, checks=manifest.checks | {"auto": report}))
+    return made[best]
+
+
+def refuse_problems(traced: dict[str, onnx.ModelProto], folder: Path) -> None:
+    for name in traced:
+        if problems := tensorrt.problems(folder / f"{name}.onnx"):
+            raise ExportRefused(
+                f"the {name} graph", "; ".join(problems), "export without --tensorrt"
+            )
+
+
+def chosen_graphs(asked: Sequence[str], methods: Sequence[Method]) -> list[str]:
+    """Which graphs to make, in the order of GRAPHS; paired only for what mixes at prediction."""
+    if unknown := sorted(set(asked) - set(GRAPHS)):
+        raise UsageError(f"graphs {', '.join(unknown)}", f"known are {', '.join(GRAPHS)}")
+    mixup = next((method for method in methods if isinstance(method, XMixup)), None)
+    if "paired" in asked and mixup is None:
+        raise UsageError("graph paired", "needs a model trained with xmixup", "leave it out")
+    mixes = mixup is not None and mixup.mixup_inference
+    if "paired" in asked and not mixes:
+        raise UsageError(
+            "graph paired",
+            "mixes at prediction, which the config rules out with mixup_inference = false",
+            "leave it out",
+        )
+    if asked:
+        return [graph for graph in GRAPHS if graph in asked or graph == "plain"]
+    noisy = any(isinstance(method, Noise | Adversarial) for method in methods)
+    return ["plain", *(["perturbed"] if noisy else []), *(["paired"] if mixes else [])]
+
+
+def noise_place(methods: Sequence[Method]) -> str:
+    """Where noise goes at prediction: where training added it, else on the embeddings."""
+    return next((m.at for m in methods if isinstance(m, Noise | Adversarial)), "embeddings")
+
+
+def trained_noise(methods: Sequence[Method]) -> dict[str, Any]:
+    """What the manifest says of noise: where it goes, and which kind the model has learnt to bear."""
+    for method in methods:
+        if isinstance(method, Noise):
+            gaussian = method.distribution == "gaussian"
+            scale = method.sigma if gaussian else method.epsilon
+            return {"at": method.at, "kind": method.distribution, "scale": scale}
+    return {"at": noise_place(methods)}
+
+
+def trained_words(methods: Sequence[Method], description: Description) -> dict[str, Any]:
+    """How training drew synonyms, if it did; with the table's hash if it is still to be had whole."""
+    for method in methods:
+        if isinstance(method, Synonyms) or (isinstance(method, EAR) and method.push == "synonym"):
+            language = description.source_language
+            data = Path(str(description.config.get("task", {}).get("data", "")))
+            file = synonyms_file(method.table, data, language)
+            out = {"draws": method.draws, "language": language}
+            if method.dictionary_scale == 1 and file.is_file():
+                out["sha256"] = synonyms.read(file, language).sha256
+            return out
+    return {}
+
+
+def save_tables(tables: Sequence[Table], folder: Path) -> dict[str, str]:
+    """language → file in the bundle."""
+    out = {}
+    for table in tables:
+        out[table.language] = f"synonyms/{table.language}.json"
+        (folder / "synonyms").mkdir(exist_ok=True)
+        (folder / out[table.language]).write_text(table.to_json() + "\n", encoding="utf-8")
+    return out
+
+
+def trace(
+    graph: str, model: Classifier, methods: Sequence[Method], vector: nn.Module | None = None
+) -> onnx.ModelProto:
+    if graph == "perturbed":
+        return graphs_of.perturbed(model, noise_place(methods))
+    if graph == "paired":
+        return graphs_of.paired(model, _mixup(methods).layer)
+    return graphs_of.plain(model, vector)
+
+
+def vector_of(order: Order) -> nn.Module | None:
+    """What becomes of the first token's vector on its way out of the graph."""
+    if not order.vector:
+        return None
+    if not order.projection:
+        return nn.Identity()
+    tensors = load_file(order.projection)
+    linear = nn.Linear(tensors["weight"].shape[1], tensors["weight"].shape[0])
+    linear.load_state_dict({name: value.float() for name, value in tensors.items()})
+    return linear.eval()
+
+
+def check_shapes(
+    graph: str, model: Classifier, methods: Sequence[Method], folder: Path, precision: str
+) -> parity.Differences:
+    """Differences to torch by shape. Only fp32 has to meet the tolerance here; the others are judged
+    on real text."""
+    file = folder / f"{graph}.onnx"
+    if graph == "perturbed":
+        found = parity.perturbed(model, file, noise_place(methods))
+    elif graph == "paired":
+        found = parity.paired(model, file, _mixup(methods))
+    else:
+        found = parity.plain(model, file)
+    worst = max(found, key=lambda shape: found[shape])
+    if precision == "fp32" and not found[worst] <= TOLERANCE:
+        raise ExportRefused(
+            f"{found[worst]:.2e}",
+            f"is how far the {graph} graph's logits are from torch's at shape {worst}, over {TOLERANCE}",
+            "report this with the encoder's config.json",
+        )
+    return found
+
+
+def _mixup(methods: Sequence[Method]) -> XMixup:
+    return next(method for method in methods if isinstance(method, XMixup))
+
+
+def installed(packages: Sequence[str]) -> dict[str, str]:
+    """Versions of those that are there: onnxruntime has two distributions, one of them is."""
+    found = {}
+    for package in packages:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found[package] = importlib.metadata.version(package)
+    return found
+
+
+def _manifest(
+    order: Order,
+    model: Classifier,
+    description: Description,
+    traced: dict[str, onnx.ModelProto],
+) -> Manifest:
+    graphs = {
+        graph: Graph(
+            file=f"{graph}.onnx",
+            inputs=tuple(node.name for node in made.graph.input),
+            outputs=tuple(node.name for node in made.graph.output),
+            precision=order.precision,
+        )
+        for graph, made in traced.items()
+    }
+    return Manifest(
+        name=order.name,
+        version="",
+        task=description.task,
+        pair=description.pair,
+        labels=tuple(description.labels),
+        source_language=description.source_language,
+        languages=(description.source_language,),
+        method={
+            key: description.config[key]
+            for key in ("encoder", "stages", "seed", "select")
+            if key in description.config
+        },
+        graphs=graphs,
+        tokenizer="tokenizer.json",
+        max_length=description.max_length,
+        pad_id=model.tokenizer.pad_token_id,
+        notes=order.notes,
+        packages=installed(PACKAGES),
+    )

@@ -1,0 +1,146 @@
+"""How good is a model, language by language."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from tqdm import tqdm
+
+from xlt_serve.errors import DataError, UsageError
+from xlt_serve.runtime.batching import plan
+from xlt_training.data import languages, load_split
+from xlt_training.loop.network import Classifier
+from xlt_training.loop.types import Example
+from xlt_training.methods.xmixup import XMixup
+
+Predict = Callable[[Sequence[Example]], list[str | None]]
+
+
+@dataclass(frozen=True)
+class Score:
+    """Share of right labels among ``count`` examples; ``majority`` is what the commonest gets."""
+
+    accuracy: float
+    count: int
+    majority: float
+
+
+@torch.inference_mode()
+def logits(model: Classifier, examples: Sequence[Example]) -> np.ndarray:
+    """[examples, labels] of a torch model in eval mode."""
+    was_training = model.training
+    model.eval()
+    budget = 8192 if model.device.type == "cuda" else 512  # a CPU's caches hold no more
+    # Characters stand for tokens here: the plan only has to put similar lengths together.
+    lengths = [1 + sum(len(text) for text in example.texts()) for example in examples]
+    out = np.zeros((len(examples), len(model.labels)), dtype=np.float32)
+    for rows in plan(lengths, 4 * budget):
+        batch = model.batch([examples[i] for i in rows])
+        out[rows] = model(batch).logits.float().cpu().numpy()
+    model.train(was_training)
+    return out
+
+
+@torch.inference_mode()
+def paired_probabilities(
+    method: XMixup,
+    model: Classifier,
+    examples: Sequence[Example],
+    sources: Sequence[Example],
+    size: int = 16,
+) -> np.ndarray:
+    """X-Mixup's prediction: the mean of both streams' probabilities, or of the source stream and a
+    plain pass where the method was trained to predict without mixing."""
+    model.eval()
+    out = []
+    for start in range(0, len(examples), size):
+        batch = model.batch(examples[start : start + size])
+        mixed = method.mixed(model, batch, list(sources[start : start + size]))
+        target = mixed.target.logits if method.mixup_inference else model(batch).logits
+        out.append((target.softmax(-1) + mixed.source.logits.softmax(-1)).cpu().numpy() / 2)
+    return np.concatenate(out)
+
+
+def torch_predictor(model: Classifier) -> Predict:
+    def predict(examples: Sequence[Example]) -> list[str | None]:
+        return [model.labels[int(i)] for i in logits(model, examples).argmax(axis=1)]
+
+    return predict
+
+
+def bundle_predictor(bundle: Path) -> Predict:
+    from xlt_serve import load
+
+    classifier = load(bundle)
+
+    def predict(examples: Sequence[Example]) -> list[str | None]:
+        items = [e.text if e.pair is None else (e.text, e.pair) for e in examples]
+        return [p.label for p in classifier.predict(items, language=examples[0].language)]
+
+    return predict
+
+
+def score(predicted: Sequence[str | None], truth: Sequence[str]) -> Score:
+    right = sum(p == t for p, t in zip(predicted, truth, strict=True))
+    commonest = max(truth.count(label) for label in set(truth))
+    return Score(right / len(truth), len(truth), commonest / len(truth))
+
+
+def by_language(
+    predict: Predict,
+    task: str,
+    data: str,
+    split: str,
+    chosen: Sequence[str] = (),
+    progress: bool = False,
+) -> dict[str, Score]:
+    """The score on a split in each language, all that it has unless some are ``chosen``."""
+    there = languages(task, data, split)
+    if not there:
+        raise DataError(data, f"has no {split} files of {task}", "check the data folder")
+    out = {}
+    for language in tqdm(list(chosen) or there, disable=not progress, desc="evaluating"):
+        examples = load_split(task, data, split, language)
+        out[language] = score(predict(examples), [example.label for example in examples])
+    return out
+
+
+def check_task(task: str, data: str, split: str, pair: bool, labels: Sequence[str]) -> None:
+    """A model of another task would score zero without a word."""
+    there = languages(task, data, split)
+    if not there:
+        raise DataError(data, f"has no {split} files of {task}", "check the data folder")
+    examples = load_split(task, data, split, there[0])
+    if (examples[0].pair is not None) != pair:
+        kinds = ("pairs", "single texts") if pair else ("single texts", "pairs")
+        raise UsageError(task, f"the model takes {kinds[0]}, the task has {kinds[1]}")
+    if not {example.label for example in examples} & set(labels):
+        shown = ", ".join(sorted({example.label for example in examples})[:3])
+        raise UsageError(task, f"shares no label with the model ({shown} against {labels[0]}, …)")
+
+
+def summary(scores: dict[str, Score], source: str) -> dict[str, float]:
+    """Means over all languages and over all but the source, and the transfer gap between them."""
+    all_values = [s.accuracy for s in scores.values()]
+    targets = [s.accuracy for language, s in scores.items() if language != source]
+    out = {"all": float(np.mean(all_values))}
+    if targets:
+        out["target"] = float(np.mean(targets))
+        if source in scores:
+            out["gap"] = scores[source].accuracy - out["target"]
+    return out
+
+
+def table(scores: dict[str, Score], source: str) -> str:
+    """For a terminal: a line for each language, then the means."""
+    lines = ["language  accuracy  majority  examples"]
+    lines += [
+        f"{language:8}  {s.accuracy:8.3f}  {s.majority:8.3f}  {s.count:8d}"
+        for language, s in scores.items()
+    ]
+    means = "  ".join(f"{name} {value:.3f}" for name, value in summary(scores, source).items())
+    return "\n".join([*lines, f"mean: {means}"])

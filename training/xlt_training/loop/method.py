@@ -1,0 +1,94 @@
+"""A training method: a few hooks, wrapped around each other like an onion."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from torch import Tensor
+from torch.nn import functional as F
+
+from xlt_training.loop.network import Classifier, Output
+from xlt_training.loop.types import Batch, Example, Loss
+
+Objective = Callable[[Classifier, Batch], Loss]
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a method may know about the run beside its own settings.
+
+    ``pretrained``: the encoder's parameters by name, as they were before the first stage.
+    ``prepared``: kinds of methods that an earlier stage has prepared already.
+    """
+
+    task: str
+    data: Path
+    source: str
+    seed: int
+    steps: int = 0
+    pretrained: Mapping[str, Tensor] = field(default_factory=dict)
+    prepared: frozenset[type] = frozenset()
+
+
+@dataclass
+class Method:
+    """A dataclass whose fields are its keys in a config. Each hook does nothing unless overridden.
+
+    They are called in this order: ``augment``, ``attach``, ``prepare``, then ``objective`` on every
+    batch. Loading a checkpoint calls ``attach`` alone.
+    """
+
+    def problems(self) -> list[str]:
+        """What is wrong with the settings, as far as they alone can tell."""
+        return []
+
+    def augment(self, examples: Sequence[Example], context: Context) -> Iterable[Example]:
+        """The examples to train on, made once before training."""
+        return examples
+
+    def attach(self, model: Classifier) -> None:
+        """Add modules that are trained, saved and served with the model."""
+
+    def prepare(self, model: Classifier, batches: Sequence[Batch], context: Context) -> None:
+        """Change the model before training: freeze, set first values, take anchors."""
+
+    def objective(self, model: Classifier, batch: Batch, inner: Objective) -> Loss:
+        """The loss of a batch; ``inner`` is the objective of the next method in the config."""
+        return inner(model, batch)
+
+    def predict(self, model: Classifier, batch: Batch) -> Output | None:
+        """How a model trained so predicts a source-language batch, where a plain pass is not it."""
+        return None
+
+
+def share_problems(method: Method, *names: str) -> list[str]:
+    """Settings that must lie in [0, 1] and don't."""
+    values = {name: getattr(method, name) for name in names}
+    return [f"{n} must be between 0 and 1, was: {v}" for n, v in values.items() if not 0 <= v <= 1]
+
+
+def least_problems(method: Method, least: float, *names: str) -> list[str]:
+    """Settings that must be at least so much and aren't."""
+    values = {name: getattr(method, name) for name in names}
+    return [f"{n} must be at least {least}, was: {v}" for n, v in values.items() if v < least]
+
+
+def cross_entropy(model: Classifier, batch: Batch) -> Loss:
+    """The innermost objective."""
+    out = model(batch)
+    loss = F.cross_entropy(out.logits, batch.labels)
+    return Loss(loss, {"cross_entropy": loss}, outputs=[out])
+
+
+def compose(methods: Sequence[Method]) -> Objective:
+    """Fold the methods over cross-entropy; the first in the list is the outermost."""
+
+    def wrap(method: Method, inner: Objective) -> Objective:
+        return lambda model, batch: method.objective(model, batch, inner)
+
+    objective: Objective = cross_entropy
+    for method in reversed(methods):
+        objective = wrap(method, objective)
+    return objective

@@ -1,0 +1,338 @@
+"""One training run: config in, checkpoint folder out. The loop is transformers' Trainer.
+
+That gives resuming, mixed precision, accumulation and several GPUs (``torchrun -m xlt_serve.cli
+train …``); what is ours is the objective.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import (
+    PrinterCallback,
+    TrainingArguments,
+    set_seed,
+)
+from transformers.trainer_utils import get_last_checkpoint
+from transformers.utils import cached_file
+
+from xlt_serve.errors import DataError, UsageError
+from xlt_training.data import languages, load_split
+from xlt_training.data.files import read_rows
+from xlt_training.data.tasks import to_examples
+from xlt_training.loop import evaluate
+from xlt_training.loop import model as models
+from xlt_training.loop.config import Config, Stage, TrainConfig
+from xlt_training.loop.learner import Batches, Learner, ObjectiveTrainer, Report, dev_score, tensors
+from xlt_training.loop.method import Context
+from xlt_training.loop.network import Classifier
+from xlt_training.loop.pretrained import check, resolve
+from xlt_training.loop.report import draw, loggers
+from xlt_training.loop.types import Example
+
+RUN = "run.json"
+RESUME = "resume"
+
+
+def train(config: Config, out: Path, judge: bool = True) -> dict[str, Any]:
+    """Train, or go on where a stopped run left off; a finished run is returned as it is. ``judge``:
+    score every language in the end; a benchmark that does it itself need not wait for it twice."""
+    if done := _finished(config, out):
+        return done
+    source_set, dev_set = source_examples(config)
+    labels = sorted({example.label for example in source_set})
+    set_seed(config.seed)
+    most = max(stage.train.max_length for stage in config.stages)
+    model = models.build(config.encoder, labels, most)
+    model.encoding.check(dev_set)
+    if is_first_process():  # not before data and encoder were found: a wrong call leaves no trace
+        _write(out / RUN, stamp(config))
+    several = len(config.stages) > 1
+    pretrained = {n: p.detach().clone() for n, p in model.encoder_parameters()} if several else {}
+    known: set[type] = set()
+    log: list[dict[str, Any]] = []
+    for number, stage in enumerate(config.stages):
+        set_seed(config.seed + number)
+        for method in stage.methods:
+            if type(method) not in known:
+                method.attach(model)
+        finished = out / RESUME / f"stage-{number}.safetensors"
+        if finished.is_file():
+            model.load_state_dict(load_file(finished))
+            log += json.loads(finished.with_suffix(".json").read_text())
+        else:
+            task = config.task
+            context = Context(
+                task.name,
+                Path(task.data),
+                task.source,
+                config.seed,
+                pretrained=pretrained,
+                prepared=frozenset(known),
+            )
+            run = Run(config, stage, number, context, out / RESUME)
+            log += run_stage(run, model, source_set, dev_set)
+        known |= {type(method) for method in stage.methods}
+    model.encoding.max_length = min(most, model.room)
+    if is_first_process():
+        description = models.Description(
+            task=config.task.name,
+            pair=source_set[0].pair is not None,
+            labels=labels,
+            source_language=config.task.source,
+            max_length=model.encoding.max_length,
+            config=config.described(),
+        )
+        models.save(out, model, description)
+        draw(log, out / "curves.png")
+    metrics = _metrics(config, log, model, judge)
+    if is_first_process():
+        _write(out / "metrics.json", metrics)
+        shutil.rmtree(out / RESUME, ignore_errors=True)
+    return metrics
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """One stage of a config, what its methods may know, and where its checkpoints go."""
+
+    config: Config
+    stage: Stage
+    number: int
+    context: Context
+    folder: Path
+
+
+def run_stage(
+    run: Run, model: Classifier, source_set: list[Example], dev_set: list[Example]
+) -> list[dict[str, Any]]:
+    """Train ``model`` through one stage, or the rest of it; its best state on dev is kept, or, with
+    ``select = "last"``, its last.
+
+    Returns the log. Everything random hangs on the seed and the stage's number.
+    """
+    settings, methods = run.stage.train, run.stage.methods
+    train_set = source_set
+    for method in methods:
+        train_set = list(method.augment(train_set, run.context))
+    context = dataclasses.replace(run.context, steps=_steps(settings, len(train_set)))
+    checkpoints = run.folder / f"stage-{run.number}"
+    arguments = _arguments(run.config, settings, run.config.seed + run.number, checkpoints)
+    model.to(arguments.device)
+    model.requires_grad_(True)
+    model.encoding.max_length = min(settings.max_length, model.room)
+    freeze_bottom(model, settings.freeze)
+    model.step = 0
+    batches = Batches(model, train_set, settings.batch_size)
+    for method in methods:
+        method.prepare(model, batches, context)
+    trainer = ObjectiveTrainer(
+        group_by_length=settings.group_by_length,
+        model=Learner(model, methods, run.context.source),
+        args=arguments,
+        data_collator=lambda examples: tensors(model.encoding.batch(examples)),
+        train_dataset=train_set,
+        eval_dataset=dev_set,
+        compute_metrics=dev_score,
+        callbacks=[Report(), *loggers(run.folder.parent / "logs")],
+    )
+    trainer.remove_callback(PrinterCallback)
+    # Trainer seeds again from here on; a resume restores the generators of its checkpoint.
+    trainer.train(resume_from_checkpoint=_resumable(checkpoints))
+    trainer.accelerator.wait_for_everyone()  # others may still be reading the best state
+    log = [entry | {"stage": run.number} for entry in trainer.state.log_history]
+    if is_first_process():
+        finished = run.folder / f"stage-{run.number}.safetensors"
+        _write(finished.with_suffix(".json"), log)
+        state = {name: value.contiguous() for name, value in model.state_dict().items()}
+        save_file(state, finished.with_suffix(".part"))
+        finished.with_suffix(".part").rename(finished)
+        shutil.rmtree(checkpoints, ignore_errors=True)
+    return log
+
+
+def stamp(config: Config) -> dict[str, Any]:
+    """What a run folder records and a resume compares: the config, and which weights it began with."""
+    described = config.described() | {"encoder_weights": weights_digest(config.encoder)}
+    resolved: dict[str, Any] = json.loads(json.dumps(described))  # as it is read again
+    return resolved
+
+
+def weights_digest(encoder: str) -> str:
+    """The first digits of the SHA-256 of an encoder's weights; of one from the hub, its commit.
+
+    The name says too little: ``small`` stays ``small`` when it is made again.
+    """
+    place = resolve(encoder)
+    if not Path(place).is_dir():
+        check(place)
+        return Path(cached_file(place, "config.json") or "").parent.name  # snapshots/COMMIT
+    digests = []
+    for file in sorted(Path(place).glob("model*.safetensors")):  # large ones come in parts
+        with file.open("rb") as content:
+            digests.append(hashlib.file_digest(content, "sha256").hexdigest()[:16])
+    return "+".join(digests)
+
+
+def freeze_bottom(model: Classifier, layers: int) -> None:
+    """Keep the embeddings and the lowest ``layers``, -1 for none, as they were pretrained.
+
+    Fine-tuning moves the embeddings of the source language's words alone, away from those of their
+    translations; held still, they stay aligned (Wu and Dredze 2019).
+    """
+    if layers >= 0:
+        model.base.embeddings.requires_grad_(False)
+        for layer in model.layers("train.freeze")[:layers]:
+            layer.requires_grad_(False)
+
+
+def is_first_process() -> bool:
+    return int(os.environ.get("RANK", "0")) == 0
+
+
+def source_examples(config: Config) -> tuple[list[Example], list[Example]]:
+    """Train and dev examples that selection may look at."""
+    task = config.task
+    if task.name == "files":
+        columns = {"text": task.text, "label": task.label, "pair": task.pair, "id": ""}
+        return tuple(  # type: ignore[return-value]
+            to_examples(read_rows(Path(file)), columns, task.source, file)
+            for file in (task.train, task.dev)
+        )
+    train_set = [
+        example
+        for language in (task.source, *task.supervised)
+        for example in load_split(task.name, task.data, "train", language)
+    ]
+    chosen = [task.source]
+    if config.select == "all-dev":
+        chosen = languages(task.name, task.data, "dev")
+    dev_set = [e for language in chosen for e in load_split(task.name, task.data, "dev", language)]
+    known = {example.label for example in train_set}
+    dev_set = [example for example in dev_set if example.label in known]
+    if not dev_set:
+        raise DataError(
+            task.data, f"has no dev example of {task.name} with a label of its train set"
+        )
+    return train_set, dev_set
+
+
+def _arguments(config: Config, train: TrainConfig, seed: int, folder: Path) -> TrainingArguments:
+    if train.precision == "fp16" and not torch.cuda.is_available():
+        raise UsageError("train.precision = 'fp16'", "needs a GPU", "use 'bf16' or 'fp32' here")
+    arguments = TrainingArguments(
+        output_dir=str(folder),
+        per_device_train_batch_size=train.batch_size,
+        per_device_eval_batch_size=max(train.batch_size, 64),
+        gradient_accumulation_steps=train.accumulate,
+        num_train_epochs=train.epochs,
+        max_steps=train.max_steps,
+        learning_rate=train.learning_rate,
+        warmup_steps=train.warm_up,
+        weight_decay=train.weight_decay,
+        max_grad_norm=train.clip,
+        bf16=train.precision == "bf16",
+        fp16=train.precision == "fp16",
+        seed=seed,
+        eval_strategy="epoch",
+        save_strategy="epoch",
+        save_total_limit=2,
+        load_best_model_at_end=config.select != "last",
+        metric_for_best_model="score",
+        greater_is_better=True,
+        logging_strategy="epoch",
+        report_to="none",
+        remove_unused_columns=False,
+        label_names=["labels"],
+        disable_tqdm=not sys.stderr.isatty(),
+        dataloader_pin_memory=torch.cuda.is_available(),
+        use_cpu=not torch.cuda.is_available(),
+        ddp_backend="gloo"
+        if not torch.cuda.is_available() and "WORLD_SIZE" in os.environ
+        else None,
+    )
+    if arguments.n_gpu > 1:
+        # One process on several GPUs would split a batch behind the objective's back: torchrun
+        # gives each GPU its own process.
+        arguments._n_gpu = 1
+    return arguments
+
+
+def _steps(train: TrainConfig, examples: int) -> int:
+    """Optimiser steps of a stage, for schedules that depend on it."""
+    a_step = train.batch_size * train.accumulate * int(os.environ.get("WORLD_SIZE", "1"))
+    planned = max(1, round(train.epochs * -(-examples // a_step)))
+    return planned if train.max_steps < 0 else train.max_steps
+
+
+def _metrics(
+    config: Config, log: list[dict[str, Any]], model: Classifier, judge: bool
+) -> dict[str, Any]:
+    last = [entry for entry in log if entry["stage"] == len(config.stages) - 1]
+    scores = [entry["eval_score"] for entry in last if "eval_score" in entry]
+    out: dict[str, Any] = {
+        "selected_by": config.select,
+        "dev_score": scores[-1] if config.select == "last" else max(scores),
+        "languages": {},
+        "log": log,
+    }
+    if judge and config.task.name != "files":
+        predict = evaluate.torch_predictor(model)
+        progress = sys.stderr.isatty()
+        judged = evaluate.by_language(
+            predict, config.task.name, config.task.data, "dev", progress=progress
+        )
+        out["languages"] = {language: vars(s) for language, s in judged.items()}
+        out["summary"] = evaluate.summary(judged, config.task.source)
+    return out
+
+
+def _finished(config: Config, out: Path) -> dict[str, Any] | None:
+    """The metrics of a run that has ended; an error if ``out`` holds a run of another config, or on
+    other weights of the encoder."""
+    if not out.exists() or not any(out.iterdir()):
+        return None
+    if not (out / RUN).is_file():
+        raise UsageError(out, "is not empty and holds no run", "give an empty or new --out")
+    try:
+        before = json.loads((out / RUN).read_text(encoding="utf-8"))
+    except json.JSONDecodeError:
+        raise UsageError(out / RUN, "is not JSON", "remove the folder and train again") from None
+    now = stamp(config)
+    if before != now:
+        changed = ", ".join(sorted(key for key in now if now[key] != before.get(key)))
+        raise UsageError(
+            out, f"holds a run with another config ({changed} differ)", "give another --out"
+        )
+    if (out / "metrics.json").is_file():
+        metrics: dict[str, Any] = json.loads((out / "metrics.json").read_text(encoding="utf-8"))
+        return metrics
+    return None
+
+
+def _resumable(folder: Path) -> str | None:
+    """The last checkpoint that was written to its end; a half-written one is removed."""
+    while folder.is_dir() and (last := get_last_checkpoint(str(folder))):
+        if (Path(last) / "trainer_state.json").is_file():
+            return last
+        if not is_first_process():
+            return None
+        shutil.rmtree(last)
+    return None
+
+
+def _write(file: Path, value: Any) -> None:
+    """Whole or not at all: others may be reading, or the power may go."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    part = file.with_name(f".{file.name}.part")
+    part.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
+    part.replace(file)

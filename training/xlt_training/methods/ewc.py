@@ -1,0 +1,57 @@
+"""EWC: stay near the pretrained weights where another language needs them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from xlt_serve.errors import UsageError
+from xlt_training.loop import fisher
+from xlt_training.loop.method import Context, Method, Objective
+from xlt_training.loop.network import Classifier
+from xlt_training.loop.types import Batch, Loss
+from xlt_training.methods.l2_anchor import anchors, squared_distance
+
+
+def normalised(values: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """A Fisher divided by its mean over all of the encoder's parameters, trained or frozen, so that
+    strength means what it does for L2."""
+    mean = sum(v.sum() for v in values.values()) / sum(v.numel() for v in values.values())
+    return {name: value / mean for name, value in values.items()}
+
+
+@dataclass
+class EWC(Method):
+    """``loss + strength/2 · Σ_languages Σ F (θ − θ*)²``, F the masked-language-model Fisher.
+
+    ``fisher``: languages, a penalty each; ``mix``: languages whose text was mixed into one Fisher.
+    Data: files that ``xlt fisher`` writes into ``folder``. Composes like ``l2_anchor``.
+    """
+
+    folder: str = "fisher"
+    fisher: list[str] = field(default_factory=list)
+    mix: list[str] = field(default_factory=list)
+    strength: float = 0.01
+
+    def prepare(self, model: Classifier, batches: Sequence[Batch], context: Context) -> None:
+        names = [*self.fisher, *(["+".join(self.mix)] if self.mix else [])]
+        if not names:
+            raise UsageError("ewc", "needs fisher = ['fr'] or mix = ['fr', 'en']")
+        self._held = anchors(model, context.pretrained)
+        shapes = {name: p.shape for name, p in model.encoder_parameters()}
+        trained = [name for name, p in model.encoder_parameters() if p.requires_grad]
+        self._fishers: list[list[Tensor]] = []
+        for name in names:
+            values = fisher.load(Path(self.folder), name, shapes)
+            made = normalised({key: values[key] for key in shapes})
+            self._fishers.append([made[key].to(model.device) for key in trained])
+
+    def objective(self, model: Classifier, batch: Batch, inner: Objective) -> Loss:
+        loss = inner(model, batch)
+        penalty = torch.stack([squared_distance(self._held, f) for f in self._fishers]).sum()
+        term = 0.5 * self.strength * penalty
+        return replace(loss, total=loss.total + term, terms=loss.terms | {"ewc": term})

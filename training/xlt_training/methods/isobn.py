@@ -1,0 +1,64 @@
+"""IsoBN: scale each dimension by how much it repeats the others (Zhou 2021; a baseline of IsoZCL)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from xlt_training.loop.method import Method
+from xlt_training.loop.network import Classifier
+
+
+def isotropic_scale(deviation: Tensor, covariance: Tensor, beta: float, eps: float) -> Tensor:
+    """[width] factors: dimensions with a large deviation and strong correlations are damped, the
+    total variance is kept."""
+    correlation = (covariance / torch.outer(deviation, deviation).clamp(min=1e-12)).clamp(-1, 1)
+    weight = correlation.square().mean(dim=1) * deviation
+    scale = (weight + eps) ** -beta
+    variance = covariance.diagonal()
+    return scale * (variance.sum() / ((variance * scale.square()).sum() + eps)).sqrt()
+
+
+class FirstTokenIsoBN(nn.Module):
+    """IsoBN of the first token; the running statistics are buffers, saved with the model."""
+
+    deviation: Tensor
+    covariance: Tensor
+
+    def __init__(self, width: int, momentum: float, eps: float, beta: float) -> None:
+        super().__init__()
+        self.momentum, self.eps, self.beta = momentum, eps, beta
+        self.register_buffer("deviation", torch.zeros(width))
+        self.register_buffer("covariance", torch.zeros(width, width))
+
+    def forward(self, states: Tensor, mask: Tensor) -> Tensor:
+        first = states[:, 0]
+        if self.training:
+            with torch.no_grad():
+                centred = first - first.mean(dim=0)
+                covariance = centred.T @ centred / len(first)
+                deviation = centred.square().mean(dim=0).sqrt()
+                self.covariance += self.momentum * (covariance - self.covariance)
+                self.deviation += self.momentum * (deviation - self.deviation)
+        scale = isotropic_scale(self.deviation, self.covariance, self.beta, self.eps)
+        return torch.cat([(first * scale).unsqueeze(1), states[:, 1:]], dim=1)
+
+
+@dataclass
+class IsoBN(Method):
+    """The head reads the first token scaled towards isotropy by running statistics.
+
+    Data: none. Composes with everything but another norm.
+    """
+
+    momentum: float = 0.05
+    eps: float = 1e-3
+    beta: float = 0.5
+
+    def attach(self, model: Classifier) -> None:
+        width = model.width
+        norm = FirstTokenIsoBN(width, self.momentum, self.eps, self.beta)
+        model.slots["isobn"] = norm.to(model.device)
+        model.after.append("isobn")

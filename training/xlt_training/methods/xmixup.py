@@ -1,0 +1,262 @@
+"""X-Mixup: mix a text with its translation inside the encoder (Yang 2022)."""
+
+from __future__ import annotations
+
+import logging
+import math
+import random
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers.masking_utils import create_bidirectional_mask
+
+from xlt_serve.errors import UsageError
+from xlt_training.data.translations import translated_train
+from xlt_training.loop.method import Context, Method, Objective, least_problems, share_problems
+from xlt_training.loop.network import Classifier, Output
+from xlt_training.loop.tensors import mean_pool
+from xlt_training.loop.types import Batch, Example, Loss
+
+logger = logging.getLogger(__name__)
+
+
+class Gate(nn.Module):
+    """λ = λ0 · σ((H(A) + H(Aᵀ)) · w + b) for each instance; fixed: λ = λ0."""
+
+    def __init__(self, ceiling: float, weight: float, fixed: bool) -> None:
+        super().__init__()
+        self.ceiling, self.fixed = ceiling, fixed
+        self.weight = nn.Parameter(torch.tensor(weight))
+        self.bias = nn.Parameter(torch.tensor(0.0))
+
+    def forward(self, entropy: Tensor) -> Tensor:
+        if self.fixed:
+            return torch.full_like(entropy, self.ceiling)
+        return self.ceiling * torch.sigmoid(entropy * self.weight + self.bias)
+
+
+@dataclass
+class Mixed:
+    """Both streams' outputs, the ratio λ [batch] and the entropy that it hangs on."""
+
+    target: Output
+    source: Output
+    ratio: Tensor
+    entropy: Tensor
+
+
+def normalised_entropy(scores: Tensor, queries: Tensor, keys: Tensor) -> Tensor:
+    """[batch] mean entropy of softmax(scores [batch, heads, queries, keys]) over real keys, divided by
+    the log of their number; a mean over heads and real queries, in [0, 1]. 0 where there is one key."""
+    hidden = ~keys.bool()[:, None, None, :]
+    logs = scores.masked_fill(hidden, -torch.inf).log_softmax(-1)
+    entropy = -(logs.exp() * logs.masked_fill(hidden, 0.0)).sum(-1)
+    number = keys.sum(-1).to(scores.dtype)
+    most = number.clamp(min=2).log()[:, None, None]
+    share = torch.where(number[:, None, None] > 1, entropy / most, torch.zeros_like(entropy))
+    real = queries[:, None, :].to(scores.dtype)
+    return (share * real).sum((-1, -2)) / (real.sum((-1, -2)) * scores.shape[1])
+
+
+def cross_attention(
+    attention: Any, target: Tensor, source: Tensor, mask: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The target's attention to the source with a layer's own weights, through its output
+    projection, without residual: [batch, length, width]; and the scores before the mask."""
+
+    def heads(states: Tensor) -> Tensor:
+        batch, length, _ = states.shape
+        return states.view(batch, length, -1, attention.self.attention_head_size).transpose(1, 2)
+
+    query = heads(attention.self.query(target))
+    key, value = heads(attention.self.key(source)), heads(attention.self.value(source))
+    scores = query @ key.transpose(-1, -2) * attention.self.attention_head_size**-0.5
+    weights = scores.masked_fill(~mask.bool()[:, None, None, :], -torch.inf).softmax(-1)
+    context = (attention.self.dropout(weights) @ value).transpose(1, 2).flatten(2)
+    return attention.output.dropout(attention.output.dense(context)), scores
+
+
+def mix(model: Classifier, target: Batch, source: Batch, layer: int, gate: Gate) -> Mixed:
+    """Both streams through the encoder; at ``layer`` (1-based) the target takes in the source."""
+    streams = [model.embed(target), model.embed(source)]
+    # In the form that the model's attention implementation takes.
+    masks = [
+        create_bidirectional_mask(
+            config=model.base.config, inputs_embeds=stream, attention_mask=batch.attention_mask
+        )
+        for stream, batch in zip(streams, (target, source), strict=True)
+    ]
+    ratio = entropy = streams[0].new_zeros(streams[0].shape[0])  # len() would fix it in a graph
+    for number, block in enumerate(model.layers("xmixup"), 1):
+        if number != layer:
+            streams = [block(s, m) for s, m in zip(streams, masks, strict=True)]
+            continue
+        attended = [block.attention(s, m)[0] for s, m in zip(streams, masks, strict=True)]
+        cross, scores = cross_attention(block.attention, *attended, source.attention_mask)
+        entropy = normalised_entropy(scores, target.attention_mask, source.attention_mask)
+        entropy = entropy + normalised_entropy(
+            scores.transpose(-1, -2), source.attention_mask, target.attention_mask
+        )
+        ratio = gate(entropy)
+        share = ratio[:, None, None]
+        blended = block.attention.output.LayerNorm(share * cross + (1 - share) * attended[0])
+        streams = [block.feed_forward_chunk(s) for s in (blended, attended[1])]
+    return Mixed(model.finish(target, streams[0]), model.finish(source, streams[1]), ratio, entropy)
+
+
+def original_share(step: int, k: float) -> float:
+    """Scheduled sampling: p* = k / (k + exp(i/k)), the chance of the original at step i."""
+    return k / (k + math.exp(min(step / k, 700)))
+
+
+def automatic_k(steps: int) -> float:
+    """k with k · ln k = half of all steps: the schedule then passes one half in the middle."""
+    low, high = 1.0 + 1e-9, max(steps, 3.0)
+    for _ in range(200):
+        middle = (low + high) / 2
+        low, high = (middle, high) if middle * math.log(middle) < steps / 2 else (low, middle)
+    return high
+
+
+def spoil(texts: Sequence[str], others: Sequence[str], generator: random.Random) -> tuple[str, ...]:
+    """A bad translation: about half of the words dropped, or another sentence altogether."""
+    if generator.random() < 0.5:
+        return tuple(others)
+    out = []
+    for text in texts:
+        words = text.split() if " " in text.strip() else list(text)
+        kept = [word for word in words if generator.random() < 0.5] or words[:1]
+        out.append((" " if " " in text.strip() else "").join(kept))
+    return tuple(out)
+
+
+@dataclass
+class XMixup(Method):
+    """``α CE_S + (1−α) CE_T + MSE(r_S, r_T) + KL(p_S‖p_T)`` over two streams mixed at one layer.
+
+    Data: recorded translations of the train set, and back (``TASK/mt``); the source examples are
+    trained too, each as its own counterpart. Owns the pairs: nothing that makes second streams
+    composes with it, and it comes last.
+    """
+
+    languages: list[str] = field(default_factory=list)
+    layer: int = 1
+    ceiling: float = 0.5
+    gate: float = -4.0
+    ratio: Literal["entropy", "fixed"] = "entropy"
+    alpha: float = 0.4
+    scheduled_sampling: bool = True
+    k: float | Literal["auto"] = 1000.0  # for sets of hundreds of thousands; "auto" fits any size
+    consistency: Literal["both", "mse", "kl", "none"] = "both"
+    damage: float = 0.0
+    mixup_inference: bool = True
+
+    def problems(self) -> list[str]:
+        out = share_problems(self, "ceiling", "alpha", "damage") + least_problems(self, 1, "layer")
+        return out if self.k == "auto" or self.k > 1 else [*out, f"k must be over 1, was: {self.k}"]
+
+    def augment(self, examples: Sequence[Example], context: Context) -> Iterable[Example]:
+        for example in examples:
+            yield replace(example, source=example.texts())
+        translated = translated_train(examples, context, self.languages)
+        if self.scheduled_sampling:
+            there = {e.language for e in translated if e.round_trip}
+            if without := sorted({e.language for e in translated} - there):
+                logger.warning("xmixup: no round trips for %s: the original serves", without)
+        yield from translated
+
+    def attach(self, model: Classifier) -> None:
+        depth = model.depth
+        if self.layer > depth:
+            raise UsageError(f"xmixup.layer = {self.layer}", f"the encoder has {depth} layers")
+        gate = Gate(self.ceiling, self.gate, self.ratio == "fixed").to(model.device)
+        for parameter in gate.parameters():
+            parameter.rate = 10.0  # type: ignore[attr-defined]  # of the model's learning rate
+        model.slots["mixup"] = gate
+
+    def prepare(self, model: Classifier, batches: Sequence[Batch], context: Context) -> None:
+        self._k = automatic_k(context.steps) if self.k == "auto" else self.k
+        gate: Any = model.slots["mixup"]
+        gate.requires_grad_(not gate.fixed)
+        if XMixup in context.prepared:
+            return  # the gate was trained in an earlier stage
+        was_training = model.training
+        model.eval()
+        with torch.no_grad():
+            chosen = range(0, len(batches), max(1, len(batches) // 8))
+            entropies = []
+            for number in chosen:
+                batch = batches[number]
+                sources, _ = self.sources(batch, False, None)
+                entropies.append(self.mixed(model, batch, sources).entropy)
+            # With b there, σ is one half at the mean entropy: λ begins around λ0/2.
+            gate.bias.copy_(-gate.weight * torch.cat(entropies).mean())
+        model.train(was_training)
+
+    def sources(
+        self, batch: Batch, round_trip: bool, generator: random.Random | None
+    ) -> tuple[list[Example], list[bool]]:
+        """The counterparts in the source language, round trips where wanted, and which were spoilt."""
+        out, spoilt = [], []
+        for number, example in enumerate(batch.examples):
+            texts = example.round_trip if round_trip and example.round_trip else example.source
+            bad = bool(generator and self.damage and generator.random() < self.damage)
+            if bad:
+                assert generator is not None
+                other = batch.examples[(number + 1) % len(batch.examples)]
+                texts = spoil(texts, other.source, generator)
+            out.append(example.with_texts(texts))
+            spoilt.append(bad)
+        return out, spoilt
+
+    def mixed(self, model: Classifier, batch: Batch, sources: list[Example]) -> Mixed:
+        return self.mix(model, batch, model.batch(sources))
+
+    def mix(self, model: Classifier, target: Batch, source: Batch) -> Mixed:
+        gate: Any = model.slots["mixup"]
+        return mix(model, target, source, self.layer, gate)
+
+    def objective(self, model: Classifier, batch: Batch, inner: Objective) -> Loss:
+        generator = random.Random(int(torch.randint(2**62, ())))
+        original = not self.scheduled_sampling or generator.random() <= original_share(
+            model.step, self._k
+        )
+        sources, spoilt = self.sources(batch, not original, generator)
+        out = self.mixed(model, batch, sources)
+        source, target = out.source, out.target
+        # A spoilt source teaches the gate, through the target: it has no label of its own.
+        good = ~torch.tensor(spoilt, device=batch.labels.device)
+        terms = {"target": (1 - self.alpha) * F.cross_entropy(target.logits, batch.labels)}
+        if good.any():
+            terms["source"] = self.alpha * F.cross_entropy(source.logits[good], batch.labels[good])
+            if self.consistency in ("both", "mse"):
+                terms["mse"] = F.mse_loss(
+                    mean_pool(source.last, source.attention_mask)[good],
+                    mean_pool(target.last, target.attention_mask)[good],
+                )
+            if self.consistency in ("both", "kl"):
+                terms["kl"] = F.kl_div(
+                    target.logits[good].log_softmax(-1),
+                    source.logits[good].log_softmax(-1),
+                    log_target=True,
+                    reduction="batchmean",
+                )
+        trips = sum(not original and bool(example.round_trip) for example in batch.examples)
+        figures = {
+            "ratio": float(out.ratio.detach().mean()),
+            "round_trip": trips / len(batch.examples),
+        }
+        total = torch.stack(list(terms.values())).sum()
+        return Loss(total, terms, figures, outputs=[target, source])
+
+    def predict(self, model: Classifier, batch: Batch) -> Output | None:
+        """A text of the source language is its own counterpart; both streams' mean."""
+        if not self.mixup_inference:
+            return None
+        out = self.mix(model, batch, batch)
+        mean = (out.target.logits.softmax(-1) + out.source.logits.softmax(-1)) / 2
+        return replace(out.target, logits=mean.log())

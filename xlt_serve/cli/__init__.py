@@ -1,0 +1,1 @@
+"""The command ``xlt``, a file a command."""

@@ -1,0 +1,88 @@
+"""``xlt export``: make a bundle of a checkpoint."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from xlt_serve.cli.options import add_tables
+from xlt_serve.cli.parser import command, training_modules, words
+
+
+def add(commands: Any) -> None:
+    sub = command(commands, "export", run, "make a bundle of a checkpoint")
+    sub.add_argument("checkpoint", type=Path, metavar="CHECKPOINT")
+    sub.add_argument("--out", type=Path, required=True, metavar="BUNDLE")
+    sub.add_argument(
+        "--precision",
+        default="fp32",
+        choices=("fp32", "fp16", "int8", "auto"),
+        help="auto: the fastest here that passes the gate; fp16 is for GPUs (default: fp32)",
+    )
+    sub.add_argument(
+        "--graphs",
+        type=words,
+        default=[],
+        metavar="plain,perturbed,paired",
+        help="default: those that the training methods call for",
+    )
+    sub.add_argument("--name", default="", help="default: the name of the folder")
+    sub.add_argument("--data", default="", metavar="DIR", help="default: the data of training")
+    sub.add_argument(
+        "--agreement",
+        type=float,
+        default=0.99,
+        help="least share of texts with torch's label, per language (default: 0.99)",
+    )
+    sub.add_argument(
+        "--languages", type=words, default=[], metavar="en,de", help="default: all of the data"
+    )
+    _add_optional(sub)
+
+
+def _add_optional(sub: argparse.ArgumentParser) -> None:
+    """What few exports need."""
+    sub.add_argument(
+        "--exclude",
+        default="",
+        metavar="REGEX",
+        help="layers that stay fp32, e.g. 'layer.0' or 'embeddings'",
+    )
+    sub.add_argument(
+        "--trim-vocab",
+        type=words,
+        default=[],
+        metavar="en,de",
+        help="drop the pieces of scripts that these languages don't use",
+    )
+    sub.add_argument(
+        "--tensorrt", action="store_true", help="refuse graphs that TensorRT does not take"
+    )
+    sub.add_argument(
+        "--target-error",
+        type=float,
+        metavar="E",
+        help="abstain so that at most this share of the answers is wrong on the source's dev data",
+    )
+    sub.add_argument(
+        "--vector", action="store_true", help="the plain graph also gives the text's vector"
+    )
+    sub.add_argument(
+        "--projection",
+        default="",
+        metavar="FILE",
+        help="with --vector: safetensors of a linear map (weight, bias) that it goes through",
+    )
+    sub.add_argument("--notes", default="", help="a line for the manifest")
+    add_tables(sub, "tables of synonyms to serve with it")
+
+
+def run(options: argparse.Namespace) -> None:
+    (export,) = training_modules("export.checkpoint")
+    wanted = {field: getattr(options, field) for field in export.Order.__dataclass_fields__}
+    made = export.export(options.checkpoint, options.out, export.Order(**wanted))
+    size = sum(file.stat().st_size for file in made.path.rglob("*") if file.is_file())
+    print(
+        f"bundle: {made.path} ({made.manifest.name} {made.manifest.version}, {size / 1e6:.1f} MB)"
+    )

@@ -1,1 +1,0 @@
-"""Commands of ``xlt``, one a file: ``add`` declares it, ``run`` does it."""

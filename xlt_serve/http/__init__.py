@@ -1,1 +1,0 @@
-"""What the service adds to the pipeline: HTTP, limits, keys, logs, metrics."""

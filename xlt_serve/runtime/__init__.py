@@ -1,0 +1,1 @@
+"""How rows run: steps, batches, graphs' inputs, sessions."""

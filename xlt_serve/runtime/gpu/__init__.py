@@ -1,0 +1,1 @@
+"""What only GPUs need: providers, buckets, bound buffers, TensorRT engines."""

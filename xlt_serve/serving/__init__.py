@@ -1,0 +1,1 @@
+"""The service: HTTP, admission, scheduling, workers' state."""

@@ -1,0 +1,1 @@
+"""Votes under noise and what they certify: statistics and draws, no I/O."""

@@ -1,0 +1,1 @@
+"""Strings in, token ids out: tokens, languages, words and their synonyms."""
