@@ -38,14 +38,14 @@ from xlt_training.methods.synonyms import Synonyms
 from benchmarks import attacks, misses, robustness_report
 from benchmarks.robustness_report import draw, markdown
 from xlt_serve.classifier import Classifier, load
+from xlt_serve.modes.smoothed import Smoothing
 from xlt_serve.runtime.batching import plan
 from xlt_serve.runtime.steps import RunRequest
 from xlt_serve.smoothing import certify
-from xlt_serve.smoothing import votes as smooth
 from xlt_serve.smoothing.noise import Noise
+from xlt_serve.smoothing.votes import PollOptions
 from xlt_serve.text.synonyms import DRAWS, Table, read
 from xlt_serve.text.words import parts
-from xlt_serve.types import Smoothing
 
 HERE = Path(__file__).parent
 CONFIGS = HERE.parent / "training" / "xlt_training" / "configs" / "sib200"
@@ -396,7 +396,7 @@ class Benchmark:
         """The input's own E(x) moved by noise of σ and 2σ: plain vanilla, smoothed noise-trained."""
         examples = self.items[language][: self.options.texts]
         vanilla, noisy = self.of("vanilla"), self.of(self.noisy)
-        options = smooth.Options(100, self.alpha)
+        options = PollOptions(100, self.alpha)
         out = {}
         for factor in (1, 2):
             moved = []

@@ -23,8 +23,8 @@ import numpy as np
 from xlt_serve.bench.grid import batch
 from xlt_serve.bench.stats import summary
 from xlt_serve.bundle import Bundle
-from xlt_serve.classifier import BUDGET
 from xlt_serve.errors import DataError, UsageError
+from xlt_serve.runtime.batching import BUDGET
 from xlt_serve.runtime.open_graph import open_graph
 from xlt_serve.runtime.session import Options, available_cores
 
