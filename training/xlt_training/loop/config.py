@@ -15,13 +15,12 @@ from typing import Any, Literal
 from xlt_serve.errors import ConfigError, DataError
 from xlt_training.data import TASKS
 from xlt_training.loop import composition
-from xlt_training.loop.method import Method
+from xlt_training.loop.method import Method, Trait
 from xlt_training.methods import METHODS
 from xlt_training.methods.vanilla import Vanilla
 
 FREEZE_ALL = 1000
 """More layers than any encoder has."""
-_NORMS = [METHODS[name] for name in composition.NORMS]
 
 
 @dataclass
@@ -202,7 +201,7 @@ def _head_alone(first: Stage) -> Stage:
         learning_rate=first.train.head_rate,
         freeze=FREEZE_ALL,
     )
-    norms = [method for method in first.methods if isinstance(method, tuple(_NORMS))]
+    norms = [method for method in first.methods if method.has(Trait.NORM)]
     return Stage(train, norms or [Vanilla()])
 
 

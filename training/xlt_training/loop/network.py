@@ -23,14 +23,24 @@ from xlt_training.loop.types import Batch, Example
 
 @dataclass
 class Output:
-    """logits [batch, labels]; last [batch, length, width]; states: E(x) and each layer's output; attentions: each layer's maps [batch, heads, length, length]. The last two only
-    where asked for."""
+    """logits [batch, labels]; last [batch, length, width]; states: E(x) and each layer's output; attentions:
+    each layer's maps [batch, heads, length, length]. The last two only where asked for."""
 
     logits: Tensor
     last: Tensor
     attention_mask: Tensor
     states: tuple[Tensor, ...] = ()
     attentions: tuple[Tensor, ...] = ()
+
+
+@dataclass
+class Mixed:
+    """The outputs of both streams of a pair, the ratio λ [batch] and the entropy that it hangs on."""
+
+    target: Output
+    source: Output
+    ratio: Tensor
+    entropy: Tensor
 
 
 class Classifier(nn.Module):

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from xlt_training.loop.method import Context, Method, least_problems
+from xlt_training.loop.method import Context, Method, Trait, least_problems
 from xlt_training.loop.network import Classifier
 from xlt_training.loop.types import Batch
 
@@ -34,6 +34,8 @@ class Adapters(Method):
 
     Data: none. Composes with everything but another method that freezes. Learning rate 1e-3.
     """
+
+    traits = frozenset({Trait.FREEZES, Trait.FREEZES_ALL})
 
     size: int = 64
 

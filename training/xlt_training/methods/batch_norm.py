@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from xlt_training.loop.method import Method
+from xlt_training.loop.method import Method, Trait
 from xlt_training.loop.network import Classifier
 
 
@@ -34,6 +34,8 @@ class BatchNorm(Method):
 
     Data: none. Composes with everything but another norm.
     """
+
+    traits = frozenset({Trait.NORM})
 
     def attach(self, model: Classifier) -> None:
         model.slots["batch_norm"] = TokenBatchNorm(model.width).to(model.device)

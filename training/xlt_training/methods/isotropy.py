@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from xlt_training.loop.method import Method, Objective
+from xlt_training.loop.method import Method, Objective, Trait
 from xlt_training.loop.network import Classifier
 from xlt_training.loop.tensors import real_tokens
 from xlt_training.loop.types import Batch, Loss
@@ -33,6 +33,8 @@ class Isotropy(Method):
 
     Data: none. Composes with everything. IsoZCL uses weight 0.5, and 1 for XLM-R on XNLI.
     """
+
+    traits = frozenset({Trait.PENALTY})
 
     weight: float = 0.5
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from xlt_serve.errors import UsageError
-from xlt_training.loop.method import Context, Method, least_problems
+from xlt_training.loop.method import Context, Method, Trait, least_problems
 from xlt_training.loop.network import Classifier
 from xlt_training.loop.types import Batch
 
@@ -41,6 +41,8 @@ class SoftPrompt(Method):
     Data: none. Composes with everything but another method that freezes and those that read
     attention maps or mix streams.
     """
+
+    traits = frozenset({Trait.FREEZES, Trait.FREEZES_ALL, Trait.INSERTS_POSITIONS})
 
     length: int = 20
 

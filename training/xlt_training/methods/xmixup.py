@@ -16,8 +16,16 @@ from transformers.masking_utils import create_bidirectional_mask
 
 from xlt_serve.errors import UsageError
 from xlt_training.data.translations import translated_train
-from xlt_training.loop.method import Context, Method, Objective, least_problems, share_problems
-from xlt_training.loop.network import Classifier, Output
+from xlt_training.loop.method import (
+    Context,
+    Method,
+    Objective,
+    Pairing,
+    Trait,
+    least_problems,
+    share_problems,
+)
+from xlt_training.loop.network import Classifier, Mixed, Output
 from xlt_training.loop.tensors import mean_pool
 from xlt_training.loop.types import Batch, Example, Loss
 
@@ -37,16 +45,6 @@ class Gate(nn.Module):
         if self.fixed:
             return torch.full_like(entropy, self.ceiling)
         return self.ceiling * torch.sigmoid(entropy * self.weight + self.bias)
-
-
-@dataclass
-class Mixed:
-    """Both streams' outputs, the ratio λ [batch] and the entropy that it hangs on."""
-
-    target: Output
-    source: Output
-    ratio: Tensor
-    entropy: Tensor
 
 
 def normalised_entropy(scores: Tensor, queries: Tensor, keys: Tensor) -> Tensor:
@@ -142,6 +140,9 @@ class XMixup(Method):
     trained too, each as its own counterpart. Owns the pairs: nothing that makes second streams
     composes with it, and it comes last.
     """
+
+    traits = frozenset({Trait.SECOND_STREAM, Trait.RUNS_STREAMS, Trait.COMPARES_TOKENS, Trait.TRANSLATIONS})
+    graphs = ("paired",)
 
     languages: list[str] = field(default_factory=list)
     layer: int = 1
@@ -260,3 +261,11 @@ class XMixup(Method):
         out = self.mix(model, batch, batch)
         mean = (out.target.logits.softmax(-1) + out.source.logits.softmax(-1)) / 2
         return replace(out.target, logits=mean.log())
+
+    def refuses(self, graph: str) -> str:
+        if self.mixup_inference:
+            return ""
+        return "mixes at prediction, which the config rules out with mixup_inference = false"
+
+    def pairing(self) -> Pairing:
+        return self
