@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from transformers import Trainer
 from xlt_training.data import load_split
 from xlt_training.export import checkpoint as export
-from xlt_training.export import gate
+from xlt_training.export import gate, trained
 from xlt_training.loop import composition, config, evaluate, fisher, trainer
 from xlt_training.loop import model as models
 from xlt_training.loop.config import Config, Stage
@@ -196,7 +196,7 @@ def test_of_two_stages_the_last_says_what_noise_was_learnt() -> None:
     ]
     description = models.Description("sib200", False, ["a"], "en", 64, {"stages": stages})
     noise, prompt = models.methods_of(description)
-    assert export.trained_noise([noise, prompt])["scale"] == 0.1
+    assert trained.trained_noise([noise, prompt])["scale"] == 0.1
     assert isinstance(prompt, SoftPrompt)
     assert prompt.length == 4
 

@@ -77,7 +77,15 @@ class EAR(Method):
     a synonym table. Composes with synonyms, isotropy, anchors; comes before what changes embeddings.
     """
 
-    traits = frozenset({Trait.CHANGES_IDS, Trait.SECOND_STREAM, Trait.SUMS_STREAMS, Trait.COMPARES_TOKENS, Trait.SOURCE_WORDS})
+    traits = frozenset(
+        {
+            Trait.CHANGES_IDS,
+            Trait.SECOND_STREAM,
+            Trait.SUMS_STREAMS,
+            Trait.COMPARES_TOKENS,
+            Trait.SOURCE_WORDS,
+        }
+    )
 
     alpha: float = 1.0
     beta: float = 0.1

@@ -141,7 +141,9 @@ class XMixup(Method):
     composes with it, and it comes last.
     """
 
-    traits = frozenset({Trait.SECOND_STREAM, Trait.RUNS_STREAMS, Trait.COMPARES_TOKENS, Trait.TRANSLATIONS})
+    traits = frozenset(
+        {Trait.SECOND_STREAM, Trait.RUNS_STREAMS, Trait.COMPARES_TOKENS, Trait.TRANSLATIONS}
+    )
     graphs = ("paired",)
 
     languages: list[str] = field(default_factory=list)
