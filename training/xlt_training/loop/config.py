@@ -170,9 +170,9 @@ def _config(table: dict[str, Any], problems: list[str]) -> Config | None:
 def _stages(
     entries: Any, common_train: Any, common: list[Method], problems: list[str]
 ) -> list[Stage]:
-    out = []
-    tables = isinstance(entries, list) and all(isinstance(entry, dict) for entry in entries)
-    if not tables or not entries:
+    out: list[Stage] = []
+    sound = isinstance(entries, list) and all(isinstance(entry, dict) for entry in entries)
+    if not sound or not entries:
         problems.append("stage must be one or more tables: write [[stage]]")
         return out
     for number, entry in enumerate(entries):

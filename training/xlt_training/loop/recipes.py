@@ -64,7 +64,8 @@ def resolved(
 def of_method(name: str, task: str, problems: list[str]) -> dict[str, Any]:
     """What a method's file says for a task."""
     file = FOLDER / "methods" / f"{name}.toml"
-    out = tables.read(file) if file.is_file() else {"method": [{"name": name}]}
+    plain: dict[str, Any] = {"method": [{"name": name}]}
+    out = tables.read(file) if file.is_file() else plain
     for key, value in tables.dotted(out.pop("tasks", {}).get(task, {})):
         tables.put(out, key, value, f"{key} of {file.name}", problems)
     return out

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -58,5 +57,9 @@ class Adapters(Method):
             parameter.requires_grad_(False)
 
 
-def _through(adapter: Bottleneck) -> Any:
-    return lambda module, inputs, output: adapter(output)
+def _through(adapter: Bottleneck) -> Callable[[nn.Module, object, Tensor], Tensor]:
+    def hook(module: nn.Module, inputs: object, output: Tensor) -> Tensor:
+        changed: Tensor = adapter(output)
+        return changed
+
+    return hook

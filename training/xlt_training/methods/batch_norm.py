@@ -21,7 +21,8 @@ class TokenBatchNorm(nn.Module):
     def forward(self, states: Tensor, mask: Tensor) -> Tensor:
         if not self.training:
             # Running statistics: every position on its own, so padding does no harm.
-            return self.norm(states.flatten(0, 1)).view_as(states)
+            normed: Tensor = self.norm(states.flatten(0, 1))
+            return normed.view_as(states)
         real = mask.bool()
         out = torch.zeros_like(states)
         out[real] = self.norm(states[real])

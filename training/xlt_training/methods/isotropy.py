@@ -24,7 +24,9 @@ def wasserstein_to_isotropic(tokens: Tensor) -> Tensor:
     mean = tokens.mean(dim=0)
     centred = tokens - mean
     root = torch.linalg.svdvals(centred).sum() / count**0.5
-    return mean.square().sum() + 1 + centred.square().sum() / count - 2 * root / width**0.5
+    spread = centred.square().sum() / count
+    distance: Tensor = mean.square().sum() + 1 + spread - 2 * root / width**0.5
+    return distance
 
 
 @dataclass

@@ -21,7 +21,7 @@ def perturb(
     for parameter in parameters:
         if parameter.numel() > 1:
             noise = torch.rand(parameter.shape, generator=generator) - 0.5
-            parameter += noise.to(parameter.device) * strength * parameter.std()
+            parameter.add_(noise.to(parameter.device) * strength * parameter.std())
 
 
 @dataclass

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -54,7 +55,7 @@ class SoftPrompt(Method):
             raise UsageError(
                 f"soft_prompt.length = {self.length}", f"the encoder has {model.room} positions"
             )
-        words = model.base.get_input_embeddings().weight
+        words = cast(nn.Embedding, model.base.get_input_embeddings()).weight
         prompt = Prompt(self.length, words.shape[1], float(words.detach().std()))
         model.slots["prompt"] = prompt.to(model.device)
         model.encoding.max_length = min(model.encoding.max_length, model.room)

@@ -7,7 +7,7 @@ import math
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +16,7 @@ from transformers.masking_utils import create_bidirectional_mask
 
 from xlt_serve.errors import UsageError
 from xlt_training.data.translations import translated_train
+from xlt_training.loop.architectures import Attention
 from xlt_training.loop.method import (
     Context,
     Method,
@@ -61,7 +62,7 @@ def normalised_entropy(scores: Tensor, queries: Tensor, keys: Tensor) -> Tensor:
 
 
 def cross_attention(
-    attention: Any, target: Tensor, source: Tensor, mask: Tensor
+    attention: Attention, target: Tensor, source: Tensor, mask: Tensor
 ) -> tuple[Tensor, Tensor]:
     """The target's attention to the source with a layer's own weights, through its output
     projection, without residual: [batch, length, width]; and the scores before the mask."""
@@ -94,7 +95,9 @@ def mix(model: Classifier, target: Batch, source: Batch, layer: int, gate: Gate)
             streams = [block(s, m) for s, m in zip(streams, masks, strict=True)]
             continue
         attended = [block.attention(s, m)[0] for s, m in zip(streams, masks, strict=True)]
-        cross, scores = cross_attention(block.attention, *attended, source.attention_mask)
+        cross, scores = cross_attention(
+            block.attention, attended[0], attended[1], source.attention_mask
+        )
         entropy = normalised_entropy(scores, target.attention_mask, source.attention_mask)
         entropy = entropy + normalised_entropy(
             scores.transpose(-1, -2), source.attention_mask, target.attention_mask
@@ -104,6 +107,10 @@ def mix(model: Classifier, target: Batch, source: Batch, layer: int, gate: Gate)
         blended = block.attention.output.LayerNorm(share * cross + (1 - share) * attended[0])
         streams = [block.feed_forward_chunk(s) for s in (blended, attended[1])]
     return Mixed(model.finish(target, streams[0]), model.finish(source, streams[1]), ratio, entropy)
+
+
+def gate_of(model: Classifier) -> Gate:
+    return cast(Gate, model.slots["mixup"])
 
 
 def original_share(step: int, k: float) -> float:
@@ -183,7 +190,7 @@ class XMixup(Method):
 
     def prepare(self, model: Classifier, batches: Sequence[Batch], context: Context) -> None:
         self._k = automatic_k(context.steps) if self.k == "auto" else self.k
-        gate: Any = model.slots["mixup"]
+        gate = gate_of(model)
         gate.requires_grad_(not gate.fixed)
         if XMixup in context.prepared:
             return  # the gate was trained in an earlier stage
@@ -220,8 +227,7 @@ class XMixup(Method):
         return self.mix(model, batch, model.batch(sources))
 
     def mix(self, model: Classifier, target: Batch, source: Batch) -> Mixed:
-        gate: Any = model.slots["mixup"]
-        return mix(model, target, source, self.layer, gate)
+        return mix(model, target, source, self.layer, gate_of(model))
 
     def objective(self, model: Classifier, batch: Batch, inner: Objective) -> Loss:
         generator = random.Random(int(torch.randint(2**62, ())))
