@@ -16,8 +16,8 @@ from transformers.trainer_pt_utils import LengthGroupedSampler
 from xlt_serve.calibration import negative_log_likelihood, softmax
 from xlt_serve.errors import UsageError
 from xlt_training.loop.method import Method, compose
-from xlt_training.loop.network import Classifier, Output
-from xlt_training.loop.types import Batch, Example, Loss
+from xlt_training.loop.network import Classifier
+from xlt_training.loop.types import Batch, Example, Loss, Output
 
 
 def tensors(batch: Batch) -> dict[str, Any]:

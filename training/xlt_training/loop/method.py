@@ -13,8 +13,8 @@ from torch.nn import functional as F
 
 from xlt_serve.smoothing.noise import Place
 from xlt_serve.text.synonyms import Draws
-from xlt_training.loop.network import Classifier, Mixed, Output
-from xlt_training.loop.types import Batch, Example, Loss
+from xlt_training.loop.network import Classifier
+from xlt_training.loop.types import Batch, Example, Loss, Mixed, Output
 
 Objective = Callable[[Classifier, Batch], Loss]
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, Protocol, cast
 
 import torch
@@ -18,29 +17,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from xlt_training.loop import architectures
 from xlt_training.loop.collate import Encoding
-from xlt_training.loop.types import Batch, Example
-
-
-@dataclass
-class Output:
-    """logits [batch, labels]; last [batch, length, width]; states: E(x) and each layer's output; attentions:
-    each layer's maps [batch, heads, length, length]. The last two only where asked for."""
-
-    logits: Tensor
-    last: Tensor
-    attention_mask: Tensor
-    states: tuple[Tensor, ...] = ()
-    attentions: tuple[Tensor, ...] = ()
-
-
-@dataclass
-class Mixed:
-    """The outputs of both streams of a pair, the ratio λ [batch] and the entropy that it hangs on."""
-
-    target: Output
-    source: Output
-    ratio: Tensor
-    entropy: Tensor
+from xlt_training.loop.types import Batch, Example, Output
 
 
 class SoftPrompts(Protocol):

@@ -26,9 +26,9 @@ from xlt_training.loop.method import (
     least_problems,
     share_problems,
 )
-from xlt_training.loop.network import Classifier, Mixed, Output
+from xlt_training.loop.network import Classifier
 from xlt_training.loop.tensors import mean_pool
-from xlt_training.loop.types import Batch, Example, Loss
+from xlt_training.loop.types import Batch, Example, Loss, Mixed, Output
 
 logger = logging.getLogger(__name__)
 
