@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from pathlib import Path
 
 import pytest
@@ -133,6 +134,13 @@ def test_each_pair_composes_or_says_why_not(
     assert any(p.grad is not None and p.grad.abs().sum() > 0 for p in trained)
     total = sum(value.item() for value in loss.terms.values())
     assert loss.total.item() == pytest.approx(total, rel=1e-4)
+
+
+def test_refusals_are_those_on_record() -> None:
+    """Every ordered pair, with itself too: which are refused, and in which words."""
+    pairs = itertools.product(METHODS, METHODS)
+    found = {f"{a},{b}": reasons for a, b in pairs if (reasons := composition.problems([a, b]))}
+    assert found == json.loads((Path(__file__).parent / "refused_pairs.json").read_text())
 
 
 def test_most_pairs_compose() -> None:

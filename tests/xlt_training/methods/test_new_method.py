@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from xlt_training.loop.network import Classifier
 from xlt_training.loop.types import Batch, Loss
 from xlt_training.methods import METHODS
 
+from tests import ROOT
+from tests.imports import imports, tree
 from xlt_serve import load
 from xlt_serve.cli.main import main
 from xlt_serve.errors import ConfigError
@@ -41,6 +44,28 @@ class Jitter(Method):
 @pytest.fixture(autouse=True)
 def registered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(METHODS, "jitter", Jitter)
+
+
+def test_no_other_file_knows_a_method() -> None:
+    """By import, and in the two rooms that ask methods for facts, by name."""
+    known = {
+        (found.importer, found.target)
+        for found in imports("xlt_training")
+        if found.target.startswith("xlt_training.methods.")
+        and not found.importer.startswith("xlt_training.methods")
+    }
+    assert known == KNOWN_IMPORTS
+    rooms = (ROOT / "training" / "xlt_training" / room for room in ("loop", "export"))
+    for file in (file for room in rooms for file in room.glob("*.py")):
+        for node in ast.walk(tree(file)):
+            if isinstance(node, ast.Constant) and (name := node.value) in NAMES:
+                assert (file.stem, name) in KNOWN_NAMES, f"{file}:{node.lineno} names {name}"
+
+
+NAMES = {*METHODS}
+# Plain fine-tuning is what remains of a config without methods, also while the head is trained alone.
+KNOWN_IMPORTS = {("xlt_training.loop.config", "xlt_training.methods.vanilla")}
+KNOWN_NAMES = {("checkpoint", "synonyms")}  # a folder of the bundle
 
 
 def test_it_is_listed_and_composes_by_its_traits(capsys: pytest.CaptureFixture[str]) -> None:

@@ -136,7 +136,7 @@ def first_token_only(model: Classifier) -> Iterator[None]:
     Soft prompts count positions behind the encoder, and other families have other layers: they run
     as they are.
     """
-    if model.hf.config.model_type not in OPEN_LAYERS or "prompt" in model.slots:
+    if model.hf.config.model_type not in OPEN_LAYERS or model.prompt is not None:
         yield
         return
     last: Any = model.layers("export")[-1]
