@@ -13,9 +13,11 @@ def add(commands: Any) -> None:
 
 
 def run(_: argparse.Namespace) -> None:
-    method, methods = training_modules("loop.method", "methods")
+    method, recipes, methods = training_modules("loop.method", "loop.recipes", "methods")
     for name, kind in methods.METHODS.items():
         print(f"{name:16}  {(kind.__doc__ or '').strip().splitlines()[0]}")
         # That it has an objective is no news: most have.
         if does := [trait.value for trait in method.Trait if trait in kind.traits]:
             print(f"{'':16}  {'; '.join(does)}")
+    for name, stages in recipes.staged().items():
+        print(f"{name:16}  In stages: {', then '.join('+'.join(stage) for stage in stages)}.")

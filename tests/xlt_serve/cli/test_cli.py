@@ -119,6 +119,7 @@ def test_methods(capsys: pytest.CaptureFixture[str]) -> None:
     assert code == 0
     assert out.startswith("vanilla")
     assert "needs words of the source language" in out
+    assert out.endswith("isozcl            In stages: isotropy, then code_switch.\n")
 
 
 def test_train_by_names(

@@ -57,14 +57,16 @@ PACKAGES = (
 class Order:
     """What to make of a checkpoint.
 
-    ``graphs``: plain always; none given: perturbed too where training used noise, paired where it
-    mixed and prediction is to mix. ``data``: the task's folder, by default that of training, if it is
-    still there: the gate compares labels on its text per language (``languages``, by default all),
-    and calibrates. ``exclude``: a regular expression; layers whose name it matches stay fp32.
-    ``trim_vocab``: languages whose pieces stay. ``target_error``: abstain so that no more are wrong
-    on dev. ``synonyms``: LANGUAGE=FILE, tables that go into the bundle.
-    ``vector``: the plain graph also gives the text's vector; ``projection``: through the linear map
-    in this safetensors file (``weight``, ``bias``).
+    - ``graphs``: beside the plain one; by default those that the training methods bring.
+    - ``data``: the task's folder, by default that of training if it is still there. The gate compares
+      labels on its text in each of ``languages`` (by default all), and calibrates.
+    - ``agreement``: the least share of a language's texts that must get torch's label.
+    - ``exclude``: a regular expression; layers whose name it matches stay fp32.
+    - ``trim_vocab``: languages whose pieces of the vocabulary stay.
+    - ``target_error``: abstain so that at most this share of the answers is wrong on dev.
+    - ``synonyms``: LANGUAGE=FILE, tables that go into the bundle.
+    - ``vector``: the plain graph also gives the text's vector; ``projection``: through the linear map
+      in this safetensors file (``weight``, ``bias``).
     """
 
     name: str = ""
@@ -255,8 +257,9 @@ def save_tables(tables: Sequence[Table], folder: Path) -> dict[str, str]:
 def trace(
     graph: str, model: Classifier, methods: Sequence[Method], vector: nn.Module | None = None
 ) -> onnx.ModelProto:
-    pairing = trained.pairing_of(methods)
-    if graph == "paired" and pairing is not None:
+    if graph == "paired":
+        pairing = trained.pairing_of(methods)
+        assert pairing is not None  # chosen_graphs would have refused it
         return graphs_of.paired(model, pairing)
     if graph == "perturbed":
         return graphs_of.perturbed(model, trained.noise_place(methods))
@@ -281,8 +284,9 @@ def check_shapes(
     """Differences to torch by shape. Only fp32 has to meet the tolerance here; the others are judged
     on real text."""
     file = folder / f"{graph}.onnx"
-    pairing = trained.pairing_of(methods)
-    if graph == "paired" and pairing is not None:
+    if graph == "paired":
+        pairing = trained.pairing_of(methods)
+        assert pairing is not None
         found = parity.paired(model, file, pairing)
     elif graph == "perturbed":
         found = parity.perturbed(model, file, trained.noise_place(methods))

@@ -27,6 +27,15 @@ def methods() -> list[str]:
     return sorted({*METHODS, *files})
 
 
+def staged() -> dict[str, list[list[str]]]:
+    """Files that are no method but name several: the methods of each stage."""
+    out = {}
+    for name in sorted({*methods()} - {*METHODS}):
+        stages = of_method(name, "", []).get("stage", [])
+        out[name] = [[entry["name"] for entry in stage["method"]] for stage in stages]
+    return out
+
+
 def resolved(
     task: str, names: Sequence[str], given: Collection[str], problems: list[str]
 ) -> dict[str, Any]:
