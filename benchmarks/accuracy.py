@@ -1,6 +1,6 @@
 """Methods side by side: ``python -m benchmarks.accuracy --task sib200 --data ../shared/data``.
 
-Every method of ``training/xlt_training/configs/TASK`` × seeds on one encoder, zero-shot from English labels,
+Every method of ``training/xlt_training/configs/methods`` × seeds on one encoder, zero-shot from English labels,
 selected on English dev. Resumable: a run that has ended is read, not repeated, unless its config,
 the encoder's weights or what it is scored on have changed: then its folder is removed and it is
 trained again. Writes ``benchmarks/results/accuracy-TASK.json``, a Markdown table with mean ±
@@ -25,7 +25,7 @@ import numpy as np
 from xlt_training.data import languages, load_split
 from xlt_training.data.files import read_rows
 from xlt_training.encoders.corpus import free_of_evaluation
-from xlt_training.loop import config, evaluate, fisher, trainer
+from xlt_training.loop import config, evaluate, fisher, recipes, trainer
 from xlt_training.loop import model as models
 from xlt_training.loop.types import Example
 from xlt_training.methods.xmixup import XMixup
@@ -34,7 +34,6 @@ from benchmarks.statistics import DRAWS, difference, holm, resample, shown, weig
 from xlt_serve.calibration import softmax
 
 HERE = Path(__file__).parent
-CONFIGS = HERE.parent / "training" / "xlt_training" / "configs"
 # Not Indo-European, or (hi, ur) of its Indo-Aryan branch. A script of its own is not enough: bg, el
 # and ru are not among them.
 DISTANT = frozenset({"ar", "hi", "ja", "kk", "ko", "sw", "th", "tr", "ur", "vi", "zh", "id"})
@@ -100,7 +99,7 @@ def main() -> None:
 
 
 def all_methods(task: str, data: Path) -> list[str]:
-    names = sorted(file.stem for file in (CONFIGS / task).glob("*.toml"))
+    names = recipes.methods()
     if not (data / task / "mt").is_dir():
         names = [name for name in names if name not in ("translate_train", "xmixup")]
     several = len(languages(task, data, "train")) > 1
@@ -199,13 +198,13 @@ def one_run(options: argparse.Namespace, name: str, seed: int, items: Items) -> 
     """``correct``: language → which examples a trained method got right; its ``overrides`` and how
     long its ``stages`` were. Kept beside its run."""
     folder = options.work / f"{options.task}-{name}-{seed}"
-    file = CONFIGS / options.task / f"{'vanilla' if name == UPPER else name}.toml"
     overrides = [f"seed={seed}", f"task.data={options.data}", f"encoder={options.encoder}"]
     if name == UPPER:
         others = [lg for lg in languages(options.task, options.data, "train") if lg != "en"]
         overrides += [f"task.supervised={json.dumps(others)}", "train.epochs=2"]
     given = overrides_of(name, options.override)
-    made = config.load(file, overrides + given)
+    named = "vanilla" if name == UPPER else name
+    made = config.named(options.task, named, overrides + given)
     for stage in made.stages:
         for method in stage.methods:
             if hasattr(method, "fisher"):

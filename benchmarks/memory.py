@@ -74,7 +74,7 @@ def build(folder: Path, precision: str) -> None:
     traced = {
         "plain": graph.plain(model),
         "perturbed": graph.perturbed(model, "embeddings"),
-        "paired": graph.paired(model, 6),
+        "paired": graph.paired(model, XMixup(layer=6)),
     }
     if precision == "int8":
         traced = {name: quantize.int8(made) for name, made in traced.items()}

@@ -47,7 +47,6 @@ from xlt_serve import bundle as bundles
 from xlt_serve.calibration import softmax
 
 HERE = Path(__file__).parent
-CONFIGS = HERE.parent / "training" / "xlt_training" / "configs" / "sib200"
 TASK, SOURCE = "sib200", "en"
 
 
@@ -170,7 +169,7 @@ def one_run(
     file, changes = RUNS[name]
     overrides = [f"seed={seed}", f"task.data={options.data}", f"encoder={options.encoder}"]
     overrides.append("select=last")  # see above
-    made = config.load(CONFIGS / f"{file}.toml", [*overrides, *changes, *options.override])
+    made = config.named("sib200", file, [*overrides, *changes, *options.override])
     scored = {
         language: [mine.split, len(mine.items), digest(mine.items)]
         for language, mine in items.items()

@@ -48,7 +48,6 @@ from xlt_serve.text.synonyms import DRAWS, Table, read
 from xlt_serve.text.words import parts
 
 HERE = Path(__file__).parent
-CONFIGS = HERE.parent / "training" / "xlt_training" / "configs" / "sib200"
 TASK, SOURCE = "sib200", "en"
 MOST_SIGMAS = 9
 SELECTION = 20
@@ -177,7 +176,7 @@ class Benchmark:
         """Of ``vanilla``, ``synonyms`` or ``noise-SIGMA``; ``noise``: with the config's own σ."""
         kind, _, sigma = name.partition("-")
         overrides = [f"task.data={self.options.data}", f"encoder={self.options.encoder}"]
-        made = config.load(CONFIGS / f"{kind}.toml", overrides + self.options.override)
+        made = config.named("sib200", kind, overrides + self.options.override)
         for method in (method for stage in made.stages for method in stage.methods):
             if isinstance(method, NoiseMethod) and sigma:
                 method.distribution, method.sigma = "gaussian", float(sigma)

@@ -31,13 +31,14 @@ def make(encoder: Path, folder: Path, *, prompts: bool = False, at: str = "embed
     torch.manual_seed(0)
     network = model.build(str(encoder), ["a", "b", "c"], 64)
     network.eval()
-    (SoftPrompt(length=5) if prompts else XMixup()).attach(network)
+    mixup = XMixup()
+    (SoftPrompt(length=5) if prompts else mixup).attach(network)
     # As after training: fresh biases are all zero, and equal tensors are merged into one.
     for parameter in network.parameters():
         parameter.data += 0.02 * torch.randn(parameter.shape)
     made = {"plain": graph.plain(network), "perturbed": graph.perturbed(network, at)}
     if not prompts:
-        made["paired"] = graph.paired(network, 1)
+        made["paired"] = graph.paired(network, mixup)
     folder.mkdir(parents=True)
     weights.save(made, folder)
     network.tokenizer.save_pretrained(folder)

@@ -25,6 +25,7 @@ from xlt_serve.bench.stats import summary
 from xlt_serve.bundle import Bundle
 from xlt_serve.errors import DataError, UsageError
 from xlt_serve.runtime.batching import BUDGET
+from xlt_serve.runtime.graph_io import TEXT
 from xlt_serve.runtime.open_graph import open_graph
 from xlt_serve.runtime.session import Options, available_cores
 
@@ -132,8 +133,8 @@ def measure(
         file = Path(folder) / "batches.npz"
         arrays = {}
         for name, given in feeds.items():
-            arrays[f"{name}/ids"] = given["input_ids"]
-            arrays[f"{name}/mask"] = given["attention_mask"]
+            arrays[f"{name}/ids"] = given[TEXT.ids]
+            arrays[f"{name}/mask"] = given[TEXT.mask]
         np.savez(file, allow_pickle=False, **arrays)
         peers = []
         for name, python in wanted.items():
