@@ -13,9 +13,10 @@ from xlt_serve.classifier import NO_TRANSLATOR, Classifier
 from xlt_serve.errors import UsageError
 from xlt_serve.modes.base import Cost
 from xlt_serve.runtime.steps import TranslateRequest
+from xlt_serve.serving.admission import Ticket
 from xlt_serve.serving.failures import Refusal
 from xlt_serve.serving.registry import Loaded
-from xlt_serve.serving.scheduler import RunFailed, Scheduler, Ticket, Translate
+from xlt_serve.serving.scheduler import RunFailed, Scheduler, Translate
 from xlt_serve.types import Outcome, Prediction, Settings
 
 CHUNK = 32

@@ -9,7 +9,7 @@ from typing import Any
 from starlette.responses import Response
 
 from xlt_serve.errors import UsageError, XltError
-from xlt_serve.serving.scheduler import Busy, Closed
+from xlt_serve.serving.admission import Busy, Closed
 from xlt_serve.wire import Invalid
 
 

@@ -16,13 +16,13 @@ from starlette.responses import Response
 
 from xlt_serve.serving import auth as keys
 from xlt_serve.serving import failures
+from xlt_serve.serving.admission import Busy
 from xlt_serve.serving.auth import Keys
 from xlt_serve.serving.body import Gone
 from xlt_serve.serving.failures import Refusal
 from xlt_serve.serving.log import Log
 from xlt_serve.serving.metrics import metrics
 from xlt_serve.serving.routes import PATHS, QUIET, WORK, Key, key_for
-from xlt_serve.serving.scheduler import Busy
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]

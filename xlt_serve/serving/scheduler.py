@@ -1,6 +1,6 @@
 """The live queue: many predictions at once, their rows in common batches.
 
-Every request is a generator of asks (see ``steps``). Three kinds of threads serve them all: *prepare*
+Every request is a generator of run requests (see ``steps``). Three kinds of threads serve them all: *prepare*
 threads begin the generators (tokenising), *run* threads take batches from the rows that wait, a
 *finish* thread goes on with what has run (votes, answers); so tokenising and running overlap. A lone
 row runs at once; rows that come while all run threads are busy wait for the next run.
@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import math
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -30,66 +29,18 @@ from weakref import WeakKeyDictionary
 from xlt_serve.errors import XltError
 from xlt_serve.runtime.runners import Runner, Runners
 from xlt_serve.runtime.steps import Outputs, Row, RunRequest, Steps, TranslateRequest, join
-from xlt_serve.serving.load_shedding import Overload
+from xlt_serve.serving.admission import PATIENCE, SMALL, Admission, Limits, Ticket
 from xlt_serve.serving.queue import Waiting
 from xlt_serve.types import Outcome
 
 T = TypeVar("T")
 Translate: TypeAlias = Callable[[TranslateRequest], Awaitable[list[Outcome]]]
 
-BYTES_PER_TOKEN = 3
-"""A guess at what a text costs before it is tokenised; most scripts have more."""
-
-
-PATIENCE = 2.0
-"""How much later than its work alone would take a long request's rows are due: a run is not all that a
-row costs, and what falls behind its times gets in front of newcomers."""
-
-
-BEAT = 0.01
-"""Seconds from one look at the event loop to the next, while there is a flood."""
-
-SMALL = 300
-"""Tokens of a plain request that are prepared and finished on the event loop: that takes a fifth of a
-millisecond, and to wake another thread and be woken by it takes as long."""
-
-
-class Busy(XltError):
-    """More waits than may wait; ``retry_after`` is in seconds."""
-
-    code = "busy"
-
-    def __init__(self, waiting: float, retry_after: float) -> None:
-        self.retry_after = max(1, math.ceil(retry_after))
-        super().__init__(
-            f"{waiting:.1f} s of work are waiting",
-            "the service takes no more for now",
-            f"try again in {self.retry_after} s",
-        )
-
 
 class RunFailed(XltError):
     """A row that the model can't run; its neighbours ran without it."""
 
     code = "run_failed"
-
-
-class Closed(XltError):
-    code = "shutting_down"
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """``tokens`` and ``wait`` (seconds) bound what waits, ``calm`` as in ``flood``. ``slice`` is how
-    long a run should take at most, so that the next request does not wait longer for its turn, if that
-    leaves ``least`` tokens in a run; ``speed`` is the first guess at tokens per second."""
-
-    tokens: int = 500_000
-    wait: float = 2.0
-    calm: float = 1.0
-    slice: float = 0.1
-    least: int = 128
-    speed: float = 2000.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,34 +56,8 @@ class RunRecord:
 
 
 @dataclass(eq=False, slots=True)
-class Ticket:
-    """A request that was let in: until it leaves, its rows wait and run."""
-
-    arrived: float
-    guess: int  # tokens that it is held to cost until it is tokenised
-    rows: int = 1  # how many it will have, more or less
-    share: int = 0  # of the guess, for each of its chunks
-    small: bool = False  # so that the event loop prepares and finishes it
-    away: int = 0  # of the guess, for chunks that others have work with
-    begun: float | None = None  # when the first of its chunks was to be tokenised
-    asked: float = 0.0  # seconds of work that it has asked for
-    left: float = 0.0  # those of them that have not run
-    waited: float | None = None  # seconds from then until its first row ran
-    ran: float = 0.0  # seconds of the runs that it had a part in
-    tokens: int = 0
-    parts: int = 0  # asks of it that are under way
-    gone: bool = False
-    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
-
-    @property
-    def until_run(self) -> float:
-        """Seconds from its arrival until its first row ran, translating included."""
-        return (self.begun or self.arrived) - self.arrived + (self.waited or 0.0)
-
-
-@dataclass(eq=False, slots=True)
 class _Part:
-    """An ask on its way through the queue."""
+    """A run request on its way through the queue."""
 
     ticket: Ticket
     rows: Sequence[Row]
@@ -190,19 +115,16 @@ class Scheduler:
         on_run: Callable[[RunRecord], None] = lambda run: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.limits, self.on_run, self.clock = limits or Limits(), on_run, clock
+        self.on_run, self.clock = on_run, clock
         self.streams = streams
         self._running = 0  # runs under way
         self._whole = False  # one of them has all the cores
         # Weak: what a bundle's graphs had here goes with the bundle.
         self._lanes: WeakKeyDictionary[Runners, dict[str, _Lane]] = WeakKeyDictionary()
-        self._guessed = 0  # tokens of requests that were let in and not tokenised yet
-        self._inside: set[Ticket] = set()  # requests that were let in and have not left
-        self._open = True
         self._changed = threading.Condition()
-        self._overload = Overload(self.limits.wait, self.limits.calm)
-        self._typical = 0.0  # seconds of work of a request
-        self._pace = 0.0  # seconds that a prepare thread takes for a guessed token
+        self._admission = Admission(
+            limits or Limits(), clock, self._changed, self._speed, self._queued_tokens
+        )
         self._prepare = ThreadPoolExecutor(threads, thread_name_prefix="prepare")
         self._finish = ThreadPoolExecutor(1, thread_name_prefix="finish")
         self._runs = [
@@ -212,21 +134,25 @@ class Scheduler:
         for thread in self._runs:
             thread.start()
 
+    @property
+    def limits(self) -> Limits:
+        return self._admission.limits
+
     # Who comes in and goes.
 
     def waiting_tokens(self) -> int:
         with self._changed:
-            return self._waiting_tokens()
+            return self._admission.guessed + self._queued_tokens()
 
     def waiting_seconds(self, work: float = 0.0) -> float:
         """How long a request of so many seconds of ``work`` would wait, by the speeds that were seen."""
         with self._changed:
-            return self._ahead(work)
+            return self._admission.ahead(work)
 
     def refuse_if_full(self) -> None:
         """``Busy`` where nobody would be let in: worth knowing before a body is read."""
         with self._changed:
-            self._refuse_over(self._ahead(self._typical))
+            self._admission.refuse_if_full()
 
     def admit(
         self,
@@ -240,42 +166,23 @@ class Scheduler:
         """A ticket for a request of ``size`` bytes of text in so many generators and rows, or ``Busy``.
 
         What counts is the work in front of it, not its own: a request of any size gets in when nothing
-        waits, and a short one beside a long one, whose later rows run after it. What is ``elsewhere``
-        stands in the way of those alone that are to go there too. ``small``: nothing but this text has
-        to be prepared, so that the event loop may do it.
+        waits, and a short one beside a long one, whose later rows run after it. What is ``elsewhere``,
+        with translators, stands in the way of those alone that are to go there too. ``small``: nothing
+        but this text has to be prepared, so that the event loop may do it.
         """
-        guess = size // BYTES_PER_TOKEN + 1
         with self._changed:
-            if not self._open:
-                raise Closed("", "the service is shutting down", "send the request again")
-            ahead = self._ahead(guess * self._cost(), elsewhere)
-            queued = self._queued_tokens()
-            self._refuse_over(self._ahead(self._typical))
-            longest = self.limits.wait if timeout is None else min(self.limits.wait, timeout)
-            # This one's own affair: a long request, or one that is to be translated.
-            if ahead > longest or (queued and queued + guess // generators > self.limits.tokens):
-                raise Busy(ahead, ahead - longest / 2)
-            self._overload.let_in()
-            share = guess // generators
-            small = small and share <= SMALL
-            ticket = Ticket(self.clock(), guess, max(1, rows), share, small)
-            self._guessed += guess
-            self._inside.add(ticket)
-        return ticket
+            return self._admission.admit(size, timeout, generators, rows, elsewhere, small)
 
     def leave(self, ticket: Ticket) -> None:
         """The request is over, or its client is gone: nothing more of it runs."""
         with self._changed:
             if ticket.gone:
                 return
-            ticket.gone = True
-            self._inside.discard(ticket)
-            self._typical += 0.05 * (ticket.asked - self._typical)
-            self._settle(ticket, ticket.guess)
+            self._admission.leave(ticket)
             if ticket.parts:
                 for lane in self._all():
                     lane.waiting.drop(lambda entry: entry[0].dead)
-            if not self._open:
+            if not self._admission.open:
                 self._changed.notify_all()
 
     @contextlib.contextmanager
@@ -321,9 +228,7 @@ class Scheduler:
                 ticket.begun = ready
             if prepared is not None:
                 with self._changed:
-                    pace = (prepared + seconds) / (ticket.share + 1)
-                    self._pace += 0.05 * (pace - self._pace)
-                    self._settle(ticket, min(ticket.share, ticket.guess))
+                    self._admission.prepared(ticket, prepared + seconds)
                 prepared = None
             if isinstance(step, _Done):
                 answer: T = step.value
@@ -346,13 +251,13 @@ class Scheduler:
             finally:
                 translating.cancel()  # where nobody waits for it any more; else it is done
 
-    async def _rows(self, ticket: Ticket, ask: RunRequest, runners: Runners) -> Outputs:
+    async def _rows(self, ticket: Ticket, request: RunRequest, runners: Runners) -> Outputs:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Outputs] = loop.create_future()
 
         def resolve(result: Outputs | BaseException, ready: float) -> None:
             now = self.clock()
-            self._overload.lagged(now, now - ready)
+            self._admission.overload.lagged(now, now - ready)
             if future.done():
                 return
             if isinstance(result, BaseException):
@@ -364,14 +269,14 @@ class Scheduler:
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody listens
                 loop.call_soon_threadsafe(resolve, result, self.clock())
 
-        part = _Part(ticket, ask.rows, done, len(ask.rows))
-        if not ask.rows:
+        part = _Part(ticket, request.rows, done, len(request.rows))
+        if not request.rows:
             return {}
         with self._changed:
-            lane = self._lane(runners, ask.graph)
+            lane = self._lane(runners, request.graph)
             ticket.parts += 1
             now = self.clock()
-            for number, row in enumerate(ask.rows):
+            for number, row in enumerate(request.rows):
                 due = max(now, ticket.arrived + PATIENCE * ticket.asked)
                 lane.waiting.push(row.length, due, (part, number))
                 work = row.length / lane.speed
@@ -379,7 +284,7 @@ class Scheduler:
                 ticket.tokens += row.length
                 part.work += work
             # A machine may have a hundred streams: wake no crowd.
-            self._changed.notify(len(ask.rows))
+            self._changed.notify(len(request.rows))
         return await future
 
     # The run threads.
@@ -388,7 +293,7 @@ class Scheduler:
         while True:
             with self._changed:
                 while self._whole or not any(lane.waiting.tokens for lane in self._all()):
-                    if not self._open and not self._inside:
+                    if not self._admission.open and not self._admission.inside:
                         return
                     self._changed.wait()
                 lane, batch, whole = self._next()
@@ -496,7 +401,7 @@ class Scheduler:
     def close(self) -> None:
         """Take no more requests, wait until those that are in have left, end the threads."""
         with self._changed:
-            self._open = False
+            self._admission.open = False
             self._changed.notify_all()
         for thread in self._runs:
             thread.join()
@@ -513,66 +418,15 @@ class Scheduler:
         if graph not in lanes:
             runner, single_threaded = self.open(runners, graph)
             # As fast as others, until it is known: after a swap a slow guess would refuse everybody.
-            speed = max((lane.speed for lane in self._all()), default=self.limits.speed)
-            lanes[graph] = _Lane(graph, runner, single_threaded, runners.budget, speed)
+            lanes[graph] = _Lane(graph, runner, single_threaded, runners.budget, self._speed())
         return lanes[graph]
-
-    def _waiting_tokens(self) -> int:
-        return self._guessed + sum(lane.waiting.tokens for lane in self._all())
 
     def _queued_tokens(self) -> int:
         return sum(lane.waiting.tokens for lane in self._all())
 
-    def _cost(self) -> float:
-        """Seconds that a guessed token takes."""
-        speed = max((lane.speed for lane in self._all()), default=self.limits.speed)
-        return 1 / speed + self._pace
-
-    def _ahead(self, work: float, elsewhere: bool = False) -> float:
-        """Seconds of others' work that runs before a request of so many seconds is through: of each
-        of them what is due by then, and its next row; ``elsewhere``: also what is not here yet."""
-        now, cost = self.clock(), self._cost()
-        total = 0.0
-        for ticket in self._inside:
-            here = ticket.guess if elsewhere else max(0, ticket.guess - ticket.away)
-            left = ticket.left + here * cost
-            done = ticket.asked - ticket.left
-            due = max(0.0, (now + work - ticket.arrived) / PATIENCE - done)
-            total += min(left, due + (done + left) / ticket.rows)
-        return total
-
-    def _refuse_over(self, ahead: float) -> None:
-        """``Busy`` where a request would wait too long, by what is too long now."""
-        now = self.clock()
-        before, longest = self._overload.lasts(now), self._overload.longest(now, self._typical)
-        waits = self._overload.turns_away(now, ahead, self._typical)
-        if waits is None:
-            return
-        if not before:
-            self._watch()
-        raise Busy(waits, ahead - longest / 2)
-
-    def _watch(self) -> None:
-        """How late the event loop is, as long as the flood lasts: while few are let in, few outcomes
-        tell."""
-        try:
-            loop = asyncio.get_running_loop()
-        except RuntimeError:  # asked from elsewhere, as tests do
-            return
-
-        def beat(due: float) -> None:
-            now = self.clock()
-            with self._changed:
-                self._overload.lagged(now, max(0.0, now - due))
-                if self._overload.lasts(now):
-                    loop.call_later(BEAT, beat, now + BEAT)
-
-        loop.call_later(BEAT, beat, self.clock() + BEAT)
-
-    def _settle(self, ticket: Ticket, tokens: int) -> None:
-        """A cost is known, or of no interest any more: the guess at it is taken back."""
-        self._guessed -= tokens
-        ticket.guess -= tokens
+    def _speed(self) -> float:
+        """Of the fastest graph, in tokens a second."""
+        return max((lane.speed for lane in self._all()), default=self.limits.speed)
 
     # Without it.
 

