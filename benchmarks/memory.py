@@ -59,27 +59,17 @@ def main() -> None:
 
 def build(folder: Path, precision: str) -> None:
     """The three graphs, as the exporter makes them."""
-    from xlt_training.export import graph, weights
-    from xlt_training.export import int8 as quantize
     from xlt_training.loop import pretrained
     from xlt_training.loop.network import Classifier
     from xlt_training.methods.xmixup import XMixup
 
+    from benchmarks import random_bundles
     from benchmarks.peers import checkpoint
 
-    data = Path("../shared/data/tokenizers/xlm-roberta")
-    model = Classifier(checkpoint.build(), pretrained.load_tokenizer(data), 512)
+    tokenizer = pretrained.load_tokenizer(Path("../shared/data/tokenizers/xlm-roberta"))
+    model = Classifier(checkpoint.build(), tokenizer, 512)
     XMixup().attach(model)
-    model.eval()
-    traced = {
-        "plain": graph.plain(model),
-        "perturbed": graph.perturbed(model, "embeddings"),
-        "paired": graph.paired(model, 6),
-    }
-    if precision == "int8":
-        traced = {name: quantize.int8(made) for name, made in traced.items()}
-    folder.mkdir(parents=True, exist_ok=True)
-    weights.save(traced, folder)
+    random_bundles.save(model, folder, precision=precision, graphs=WAYS["three"], layer=6)
 
 
 def in_own_process(way: str, precision: str, work: Path) -> dict[str, float]:
