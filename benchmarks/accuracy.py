@@ -15,9 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -25,16 +23,16 @@ import numpy as np
 from xlt_training.data import languages, load_split
 from xlt_training.data.files import read_rows
 from xlt_training.encoders.corpus import free_of_evaluation
-from xlt_training.loop import config, evaluate, fisher, trainer
+from xlt_training.loop import evaluate, fisher, trainer
 from xlt_training.loop import model as models
 from xlt_training.loop.types import Example
 from xlt_training.methods.xmixup import XMixup
 
-from benchmarks.statistics import DRAWS, difference, holm, resample, shown, weighted_accuracy
+from benchmarks.runs import config_of, kept, methods_of, tidy
+from benchmarks.statistics import Correct, bootstrap, gaps, shown
 from xlt_serve.calibration import softmax
 
 HERE = Path(__file__).parent
-CONFIGS = HERE.parent / "training" / "xlt_training" / "configs"
 # Not Indo-European, or (hi, ur) of its Indo-Aryan branch. A script of its own is not enough: bg, el
 # and ru are not among them.
 DISTANT = frozenset({"ar", "hi", "ja", "kk", "ko", "sw", "th", "tr", "ur", "vi", "zh", "id"})
@@ -100,7 +98,7 @@ def main() -> None:
 
 
 def all_methods(task: str, data: Path) -> list[str]:
-    names = sorted(file.stem for file in (CONFIGS / task).glob("*.toml"))
+    names = methods_of(task)
     if not (data / task / "mt").is_dir():
         names = [name for name in names if name not in ("translate_train", "xmixup")]
     several = len(languages(task, data, "train")) > 1
@@ -160,29 +158,6 @@ def make_fisher(options: argparse.Namespace) -> None:
     noted.write_text(json.dumps(stamp))
 
 
-def kept(file: Path, stamp: dict[str, Any]) -> dict[str, Any] | None:
-    """What a run left in ``file``, if it has this stamp: the same config, weights and texts.
-
-    The folder of another is removed, as its figures would go by a name that is no longer theirs. A
-    run of this config that was stopped stays, to go on.
-    """
-    folder = file.parent
-    if file.is_file():
-        found: dict[str, Any] = json.loads(file.read_text())
-        if found.get("stamp") == stamp:
-            return found
-    elif not folder.exists() or _is_begun(folder, stamp["run"]):
-        return None
-    print(f"{folder}: is of another config, encoder or data; removed, to train again", flush=True)
-    shutil.rmtree(folder)
-    return None
-
-
-def _is_begun(folder: Path, run: dict[str, Any]) -> bool:
-    file = folder / trainer.RUN
-    return file.is_file() and json.loads(file.read_text(encoding="utf-8")) == run
-
-
 def stages_of(log: Sequence[dict[str, Any]]) -> list[dict[str, float]]:
     """How long each stage was trained, from its log."""
     numbers = sorted({entry["stage"] for entry in log})
@@ -199,13 +174,13 @@ def one_run(options: argparse.Namespace, name: str, seed: int, items: Items) -> 
     """``correct``: language → which examples a trained method got right; its ``overrides`` and how
     long its ``stages`` were. Kept beside its run."""
     folder = options.work / f"{options.task}-{name}-{seed}"
-    file = CONFIGS / options.task / f"{'vanilla' if name == UPPER else name}.toml"
     overrides = [f"seed={seed}", f"task.data={options.data}", f"encoder={options.encoder}"]
     if name == UPPER:
         others = [lg for lg in languages(options.task, options.data, "train") if lg != "en"]
         overrides += [f"task.supervised={json.dumps(others)}", "train.epochs=2"]
     given = overrides_of(name, options.override)
-    made = config.load(file, overrides + given)
+    method = "vanilla" if name == UPPER else name
+    made = config_of(options.task, method, overrides + given)
     for stage in made.stages:
         for method in stage.methods:
             if hasattr(method, "fisher"):
@@ -233,9 +208,7 @@ def one_run(options: argparse.Namespace, name: str, seed: int, items: Items) -> 
         "correct": out,
     }
     (folder / "correct.json").write_text(json.dumps(found))
-    for heavy in ("model.safetensors", "slots.safetensors"):
-        (folder / heavy).unlink(missing_ok=True)
-    shutil.rmtree(folder / "logs", ignore_errors=True)
+    tidy(folder)
     print(f"{name} seed {seed}: {np.mean([np.mean(v) for v in out.values()]):.3f}", flush=True)
     return found
 
@@ -267,12 +240,8 @@ def paired(
     return out
 
 
-def compare(runs: dict[str, list[dict[str, list[bool]]]], items: Items) -> dict[str, Any]:
+def compare(runs: Correct, items: Items) -> dict[str, Any]:
     """Scores of each method per language and group, and its difference to vanilla."""
-    # A sentence is known by its split and id: languages share it.
-    keys = sorted({(split, e.id) for split, examples in items.values() for e in examples})
-    place = {key: number for number, key in enumerate(keys)}
-    weights = resample([i for _, i in keys], [s for s, _ in keys], times=DRAWS, seed=0)
     groups = {
         "all": list(items),
         "target": [lg for lg in items if lg != "en"],
@@ -280,31 +249,15 @@ def compare(runs: dict[str, list[dict[str, list[bool]]]], items: Items) -> dict[
         "test": [lg for lg, (split, _) in items.items() if split == "test" and lg != "en"],
     }
     groups = {group: members for group, members in groups.items() if members}
-    draws: dict[str, dict[str, np.ndarray]] = {}
-    scores: dict[str, dict[str, list[float]]] = {}
-    for name, seeds in runs.items():
-        draws[name], scores[name] = {}, {}
-        for language, (split, examples) in items.items():
-            correct = np.full((len(seeds), len(keys)), np.nan)
-            columns = [place[split, e.id] for e in examples]
-            for seed, run in enumerate(seeds):
-                correct[seed, columns] = run[language]
-            draws[name][language] = weighted_accuracy(correct, weights)
-            scores[name][language] = [float(np.mean(run[language])) for run in seeds]
-        for group, members in groups.items():
-            draws[name][group] = np.mean([draws[name][lg] for lg in members], axis=0)
-            scores[name][group] = np.mean([scores[name][lg] for lg in members], axis=0).tolist()
+    sentences = {lg: [(split, e.id) for e in examples] for lg, (split, examples) in items.items()}
+    sampled = bootstrap(runs, sentences, groups)
     methods: dict[str, Any] = {}
     for name in runs:
-        rows: dict[str, Any] = {}
-        for column in (*items, *groups):
-            observed = float(np.mean(scores[name][column]) - np.mean(scores["vanilla"][column]))
-            gap = difference(draws[name][column], draws["vanilla"][column], observed)
-            rows[column] = {"seeds": scores[name][column], "against_vanilla": asdict(gap)}
-        adjusted = holm([rows[lg]["against_vanilla"]["p"] for lg in items])
-        for language, p in zip(items, adjusted, strict=True):
-            rows[language]["against_vanilla"]["p_holm"] = p
-        methods[name] = rows
+        rows = gaps(sampled, name, "vanilla")
+        methods[name] = {
+            column: {"seeds": sampled.scores[name][column], "against_vanilla": row}
+            for column, row in rows.items()
+        }
     splits = {language: split for language, (split, _) in items.items()}
     return {"methods": methods, "groups": groups, "splits": splits}
 

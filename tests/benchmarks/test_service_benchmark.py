@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from benchmarks import service, service_peers, service_report
+from benchmarks import service, service_peers
 from xlt_serve.bench.loops import LoadRun, Reply, Sample
 
 
@@ -49,11 +49,3 @@ def test_a_peer_is_told_its_port_and_sends_one_text_a_request() -> None:
     assert peer.bodies(["ü"]) == [('{"texts": ["ü"]}'.encode(), 1)]
     empty = service_peers.bentoml("empty", "Empty")
     assert empty.command(5)[-3:] == ["benchmarks.peers.plain_bentoml:Empty", "--port", "5"]
-
-
-def test_the_report_of_the_recorded_results_is_the_recorded_one() -> None:
-    import json
-
-    recorded = service.HERE / "results" / "service.json"
-    made = service_report.markdown(json.loads(recorded.read_text()))
-    assert made == recorded.with_suffix(".md").read_text(encoding="utf-8")
