@@ -28,6 +28,7 @@ from xlt_training.loop import model as models
 from xlt_training.loop.types import Example
 from xlt_training.methods.xmixup import XMixup
 
+from benchmarks.markdown import table
 from benchmarks.runs import config_of, kept, methods_of, tidy
 from benchmarks.statistics import Correct, bootstrap, gaps, shown
 from xlt_serve.calibration import softmax
@@ -304,8 +305,7 @@ def markdown(results: dict[str, Any]) -> str:
         ]
     if UPPER in results["methods"]:
         lines += [f"*{ROWS[UPPER]}*: trained on human labels of every language; no method."]
-    head = ["method", "epochs (steps)", *columns]
-    lines += ["", "| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
+    shown_rows = []
     for name, rows in results["methods"].items():
         cells = [budget(results["runs"][name][0]["stages"])]
         for column in columns:
@@ -313,7 +313,8 @@ def markdown(results: dict[str, Any]) -> str:
             p = row["against_vanilla"].get("p_holm", row["against_vanilla"]["p"])
             star = "*" if name != "vanilla" and p < 0.05 else ""
             cells.append(f"{shown(row['seeds'])}{star}")
-        lines.append(f"| {ROWS.get(name, name)} | " + " | ".join(cells) + " |")
+        shown_rows.append([ROWS.get(name, name), *cells])
+    lines += ["", *table(["method", "epochs (steps)", *columns], shown_rows)]
     return "\n".join(lines) + "\n"
 
 

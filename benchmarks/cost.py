@@ -37,6 +37,8 @@ from xlt_training.methods import METHODS
 from xlt_training.methods.ewc import EWC
 from xlt_training.methods.l2_anchor import L2Anchor
 
+from benchmarks.markdown import table
+
 HERE = Path(__file__).parent
 # Values touched for each parameter: Adam reads and writes three and reads a gradient; a penalty reads
 # the parameter, its anchor and importance, and gives a gradient, forwards and backwards.
@@ -192,24 +194,26 @@ def _count_passes(module: torch.nn.Module, run: Callable[[], None]) -> tuple[int
 
 
 def markdown(results: dict[str, Any]) -> str:
-    lines = [f"# Cost of a step on `{results['encoder']}`, batch {results['batch']}", ""]
-    lines += [
-        "*Passes*: through the encoder, forwards + backwards. *Tokens*: in the batch measured;"
-    ]
-    lines += [
-        "*examples*: in an epoch. Columns with ÷ are to vanilla's, but for time ÷ operations.",
-        "",
+    rows = [
+        [
+            name,
+            *(f"{row[f'{what}_over_vanilla']:.2f}" for what in ("time", "flops")),
+            f"{row['over_flops']:.2f}",
+            f"{row['memory_over_vanilla']:.2f}",
+            f"{row['encoder_passes']} + {row['backward_passes']}",
+            *(f"{row[f'{what}_over_vanilla']:.2f}" for what in ("tokens", "examples")),
+        ]
+        for name, row in results["methods"].items()
     ]
     head = ["method", "time ÷", "operations ÷", "time ÷ operations", "memory ÷", "passes"]
-    head += ["tokens ÷", "examples ÷"]
-    lines += ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
-    for name, row in results["methods"].items():
-        lines.append(
-            f"| {name} | {row['time_over_vanilla']:.2f} | {row['flops_over_vanilla']:.2f} "
-            f"| {row['over_flops']:.2f} | {row['memory_over_vanilla']:.2f} "
-            f"| {row['encoder_passes']} + {row['backward_passes']} "
-            f"| {row['tokens_over_vanilla']:.2f} | {row['examples_over_vanilla']:.2f} |"
-        )
+    lines = [
+        f"# Cost of a step on `{results['encoder']}`, batch {results['batch']}",
+        "",
+        "*Passes*: through the encoder, forwards + backwards. *Tokens*: in the batch measured;",
+        "*examples*: in an epoch. Columns with ÷ are to vanilla's, but for time ÷ operations.",
+        "",
+        *table([*head, "tokens ÷", "examples ÷"], rows),
+    ]
     return "\n".join(lines) + "\n"
 
 

@@ -68,7 +68,7 @@ def overheads(
     are here; the cache is off."""
     from xlt_serve.classifier import Classifier as Served
     from xlt_serve.translation.apertium import Apertium
-    from xlt_serve.translation.cache import Cache
+    from xlt_serve.translation.cache import TranslationCache
     from xlt_serve.translation.ctranslate2 import CTranslate2
     from xlt_serve.translation.router import Engine, Router
     from xlt_serve.translation.translators import Translators
@@ -87,7 +87,7 @@ def overheads(
         except Exception as error:
             out[language] = {"skipped": str(error)}
             continue
-        router = Router({"engine": engine}, cache=Cache(entries=0))
+        router = Router({"engine": engine}, cache=TranslationCache(entries=0))
         with Translators(router) as translators:
             served = Served(bundles.load(place), translators=translators)
             session = served.runners.of("paired").session

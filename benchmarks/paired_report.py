@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.markdown import table
 from benchmarks.paired_damage import DAMAGES
 from benchmarks.statistics import shown
 
@@ -46,14 +47,12 @@ def heading(results: dict[str, Any]) -> list[str]:
 def accuracies(results: dict[str, Any]) -> list[str]:
     scores = results["scores"]
     columns = [column for column in COLUMNS if column in scores]
-    lines = ["| language (split, sentences) | " + " | ".join(columns) + " |"]
-    lines += ["|---" * (len(columns) + 1) + "|"]
+    rows = []
     for language in [*results["languages"], "mean"]:
         about = results["languages"].get(language)
         head = f"{language} ({about['split']}, {about['items']})" if about else "**mean**"
-        cells = [shown(scores[column][language]) for column in columns]
-        lines.append(f"| {head} | " + " | ".join(cells) + " |")
-    return lines
+        rows.append([head, *(shown(scores[column][language]) for column in columns)])
+    return table(["language (split, sentences)", *columns], rows)
 
 
 def differences(results: dict[str, Any]) -> list[str]:
@@ -74,62 +73,60 @@ def differences(results: dict[str, Any]) -> list[str]:
 
 
 def damages(results: dict[str, Any]) -> list[str]:
-    lines = [
+    def cell(row: dict[str, float]) -> str:
+        mixed = f", λ {row['ratio']:.3f} ({row['separates']:.2f})" if "ratio" in row else ""
+        return f"{100 * row['accuracy']:.1f}{mixed}"
+
+    rows = [
+        [name, *(cell(found[damage]) for damage in DAMAGES)]
+        for name, found in results["damage"].items()
+    ]
+    return [
         "",
         "## Damaged translations",
         "",
         "Mean over languages and seeds: accuracy × 100, and for X-Mixup λ (and the chance that",
         "an intact translation's λ is above a damaged one's; 0.50: λ does not see it).",
         "",
-        "| model | " + " | ".join(DAMAGES) + " |",
-        "|---" * (len(DAMAGES) + 1) + "|",
+        *table(["model", *DAMAGES], rows),
     ]
-    for name, rows in results["damage"].items():
-        cells = []
-        for damage in DAMAGES:
-            row = rows[damage]
-            cell = f"{100 * row['accuracy']:.1f}"
-            if "ratio" in row:
-                cell += f", λ {row['ratio']:.3f} ({row['separates']:.2f})"
-            cells.append(cell)
-        lines.append(f"| {name} | " + " | ".join(cells) + " |")
-    return lines
 
 
 def entropies(layers: dict[str, dict[str, float]]) -> list[str]:
-    lines = [
+    rows = [[layer, *(f"{row[d]:.2f}" for d in DAMAGES[1:])] for layer, row in layers.items()]
+    return [
         "",
         "The entropy that λ hangs on, in the encoder before any training: the chance that",
         "a damaged translation's is above an intact one's.",
         "",
-        "| layer | " + " | ".join(DAMAGES[1:]) + " |",
-        "|---" * len(DAMAGES) + "|",
+        *table(["layer", *DAMAGES[1:]], rows),
     ]
-    for layer, row in layers.items():
-        lines.append(f"| {layer} | " + " | ".join(f"{row[d]:.2f}" for d in DAMAGES[1:]) + " |")
-    return lines
 
 
 def cost(found: dict[str, Any]) -> list[str]:
-    lines = [
+    graphs = [
+        [shape, *(f"{row[key]:.2f}" for key in ("plain_ms", "paired_ms", "ratio"))]
+        for shape, row in found["graphs"].items()
+    ]
+    parts = ("translator", "session", "rest")
+    requests = [
+        [name, f"skipped: {row['skipped']}", "", "", ""]
+        if "skipped" in row
+        else [
+            f"{name} ({row['engine']})",
+            f"{row['total_ms_per_text']:.2f}",
+            *(f"{100 * row[part]:.1f} %" for part in parts),
+        ]
+        for name, row in found["overhead"].items()
+    ]
+    return [
         "",
         "## Cost",
         "",
-        "| rows × tokens | plain ms | paired ms | ratio |",
-        "|---|---|---|---|",
+        *table(["rows × tokens", "plain ms", "paired ms", "ratio"], graphs),
+        "",
+        *table(["request", "ms a text", *parts], requests),
     ]
-    for shape, row in found["graphs"].items():
-        lines.append(
-            f"| {shape} | {row['plain_ms']:.2f} | {row['paired_ms']:.2f} | {row['ratio']:.2f} |"
-        )
-    lines += ["", "| request | ms a text | translator | session | rest |", "|---|---|---|---|---|"]
-    for name, row in found["overhead"].items():
-        if "skipped" in row:
-            lines.append(f"| {name} | skipped: {row['skipped']} | | | |")
-            continue
-        shares = " | ".join(f"{100 * row[key]:.1f} %" for key in ("translator", "session", "rest"))
-        lines.append(f"| {name} ({row['engine']}) | {row['total_ms_per_text']:.2f} | {shares} |")
-    return lines
 
 
 def interval(row: dict[str, float]) -> str:

@@ -18,6 +18,7 @@ from xlt_training.methods.noise import Noise as NoiseMethod
 from xlt_training.methods.synonyms import Synonyms
 
 from benchmarks.runs import config_of
+from xlt_serve.bundle import write_whole
 from xlt_serve.classifier import Classifier, load
 from xlt_serve.text.synonyms import Table, read
 
@@ -65,8 +66,7 @@ class Runs:
         if not kept.is_file():
             begun = time.time()
             found = measure(*given)
-            kept.with_suffix(".part").write_text(json.dumps(found))
-            kept.with_suffix(".part").rename(kept)
+            write_whole(kept, json.dumps(found).encode())
             print(f"{name}: {time.time() - begun:.0f} s", flush=True)
         return json.loads(kept.read_text())
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import statistics
 from typing import Any
 
+from benchmarks.markdown import table
+
 GENERATOR_LIMIT = 0.1
 """Share of all cores above which the load generator spoils a measurement."""
 
@@ -17,8 +19,7 @@ def markdown(results: dict[str, Any]) -> str:
         f" {tokens['p50']:.0f}, p90 {tokens['p90']:.0f}, p99 {tokens['p99']:.0f};"
         f" {results['setting']['cores']} cores. Means over rounds; latencies in ms."
     )
-    lines += ["", "| | goal | measured |", "|---|---|---|"]
-    lines += [f"| {name} | {goal} | {found} |" for name, goal, found in goals(results)]
+    lines += ["", *table(["", "goal", "measured"], goals(results))]
     if "peers" in results:
         lines += ["", *_closed_table(results["peers"]["rounds"])]
     for part in ("lone", "start", "memory"):

@@ -121,9 +121,8 @@ def _of_bundle(plan: Plan, say: Say) -> Measured:
 
 def write(report: dict[str, Any], file: Path) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
-    half = file.with_name(file.name + ".half")
-    half.write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    half.replace(file)
+    text = json.dumps(report, indent=1, ensure_ascii=False)
+    bundles.write_whole(file, f"{text}\n".encode())
 
 
 def _line(point: dict[str, Any]) -> str:

@@ -18,7 +18,7 @@ from tests.xlt_serve.translation.engines import Faulty, Loose, Shouting
 from xlt_serve.errors import DataError
 from xlt_serve.translation import load
 from xlt_serve.translation.breaker import Breaker
-from xlt_serve.translation.cache import Cache
+from xlt_serve.translation.cache import TranslationCache
 from xlt_serve.translation.items import Order, pending
 from xlt_serve.translation.protocol import (
     Outcome,
@@ -27,7 +27,7 @@ from xlt_serve.translation.protocol import (
     Translator,
     Untranslated,
 )
-from xlt_serve.translation.recorded import Recorded, Recorder, Row, read
+from xlt_serve.translation.recorded import Recorded, RecordedRow, Recorder, read
 from xlt_serve.translation.router import Engine, Router
 from xlt_serve.translation.statistics import Event
 from xlt_serve.translation.translators import Translators, ahead
@@ -147,7 +147,7 @@ def test_a_translation_is_made_once() -> None:
 
 
 def test_the_cache_stays_bounded() -> None:
-    one = router(Shouting(), cache=Cache(entries=5))
+    one = router(Shouting(), cache=TranslationCache(entries=5))
     for number in range(20):
         ask(one, [f"text {number}"])
     assert len(one.cache) == 5
@@ -243,7 +243,7 @@ def test_what_is_recorded_is_known_after_a_restart(tmp_path: Path) -> None:
     again.close()
     assert out == [Translation("WELT", "shouting", 0.5), Translation("NEU", "shouting", 0.5)]
     assert engine.calls == [["neu"]]
-    assert read(file)[-1] == Row("de", "en", "neu", "NEU", "shouting", 0.5)
+    assert read(file)[-1] == RecordedRow("de", "en", "neu", "NEU", "shouting", 0.5)
     assert len(read(file)) == 3
 
 
@@ -358,7 +358,7 @@ def test_the_next_batch_is_under_way_while_this_one_runs() -> None:
 
 def test_engines_work_while_the_caller_does() -> None:
     engine = Shouting(delay=0.01)
-    one = Router({"shouting": Engine(engine)}, cache=Cache(entries=0))
+    one = Router({"shouting": Engine(engine)}, cache=TranslationCache(entries=0))
     with Translators(one) as translators:
         for n, out in ahead(range(5), lambda n: translators.submit([f"t{n}"], ["de"], "en")):
             assert out == [Translation(f"T{n}", "shouting", 0.5)]
