@@ -107,7 +107,7 @@ def all_methods(task: str, data: Path) -> list[str]:
 
 
 def with_vanilla(names: Sequence[str]) -> list[str]:
-    """Vanilla first, asked for or not: it is what the others are compared with."""
+    """Vanilla first, given or not: the others are compared with it."""
     return ["vanilla", *(name for name in names if name != "vanilla")]
 
 
@@ -135,8 +135,8 @@ def evaluation_items(task: str, data: Path) -> Items:
 def overrides_of(name: str, given: Sequence[str]) -> list[str]:
     """Of ``[METHOD:]KEY=VALUE`` those for all methods, then those for this one."""
     split = [(one.partition("=")[0].rpartition(":"), one) for one in given]
-    everyone = [one for (method, _, _), one in split if not method]
-    return everyone + [one[len(name) + 1 :] for (method, _, _), one in split if method == name]
+    for_all = [one for (method, _, _), one in split if not method]
+    return for_all + [one[len(name) + 1 :] for (method, _, _), one in split if method == name]
 
 
 def make_fisher(options: argparse.Namespace) -> None:

@@ -150,9 +150,9 @@ def machine(device: int) -> dict[str, Any]:
         "gpu": "none",
     }
     try:
-        asked = ("name,driver_version,compute_cap,clocks.sm,clocks.mem,memory.total", str(device))
+        fields = "name,driver_version,compute_cap,clocks.sm,clocks.mem,memory.total"
         out["gpu"] = subprocess.run(
-            ["nvidia-smi", f"--query-gpu={asked[0]}", "--format=csv,noheader", "-i", asked[1]],
+            ["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader", "-i", str(device)],
             capture_output=True,
             text=True,
             check=True,

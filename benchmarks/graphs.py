@@ -47,7 +47,7 @@ ALONE = 8  # texts that are also run by themselves
 
 @dataclass(frozen=True)
 class Peer:
-    """``form``: what the script is asked to make; ``precision``: the table it stands in."""
+    """``form``: the precision that its script makes; ``precision``: the table it stands in."""
 
     name: str
     script: str
@@ -168,7 +168,7 @@ def prepare(work: Path) -> Any:
 
 
 def write_batches(model: Any, file: Path) -> dict[str, np.ndarray]:
-    """Random ids for everybody; torch's logits for the batches that check."""
+    """Write random ids for all peers; give back torch's logits of the batches that check."""
     generator = torch.Generator().manual_seed(checkpoint.SEED)
     batches: dict[str, Feeds] = {}
 

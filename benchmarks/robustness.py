@@ -114,7 +114,7 @@ class Benchmark(Runs):
     # Accuracy
 
     def choose_sigma(self) -> dict[str, Any]:
-        """On the source language's dev data alone, as whoever has no others would."""
+        """On the source language's dev data alone: a user may have no other."""
         dev = {SOURCE: load_split(TASK, self.options.data, "dev", SOURCE)}
         vanilla = self.mean_right(self.of("vanilla"), dev)
         tried: list[dict[str, Any]] = []
@@ -160,8 +160,8 @@ class Benchmark(Runs):
     # Certificates
 
     def to_certificate(self, language: str) -> dict[str, Any]:
-        """A certificate of ``RADIUS`` as it is served: drawn until it is proved, or can't be any more,
-        at most as often as a fixed number would."""
+        """A certificate of ``RADIUS`` as it is served. Drawing stops when it is proved, when it can't
+        be any more, and at the fixed number of draws."""
         examples = self.items[language][: self.options.texts]
         radius = RADIUS * self.sigma
         asked = Smoothing(

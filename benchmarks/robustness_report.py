@@ -12,9 +12,9 @@ import numpy as np
 from benchmarks.statistics import Difference, difference, resample
 
 JUDGES = 1000
-"""Fresh draws of an attacked text, whose Predict decides whether its certificate is broken."""
+"""Fresh draws of an attacked text. Predict on them decides whether its certificate is broken."""
 RADIUS = 0.5
-"""In σ: of the certificate that is asked for as a client would."""
+"""In σ: of the certificate that is requested as a client would."""
 FACTORS = (1, 4, 16)
 """How far an attack may go, in certified radii: only the first is a promise."""
 MOST_MISSES = {"0.001": 31, "0.05": 1072}  # of 20,000
@@ -219,13 +219,13 @@ def plain_after_noise(plain: dict[str, Any]) -> str:
     )
 
 
-def draws_to_a_certificate(asked: dict[str, Any]) -> str:
-    radius, limit = next((row["radius"], row["limit"]) for row in asked.values())
-    every = _median([n for row in asked.values() for n in row["draws"]])
-    proved = [bool(c) for row in asked.values() for c in row["certified"]]
+def draws_to_a_certificate(found: dict[str, Any]) -> str:
+    radius, limit = next((row["radius"], row["limit"]) for row in found.values())
+    every = _median([n for row in found.values() for n in row["draws"]])
+    proved = [bool(c) for row in found.values() for c in row["certified"]]
     cells: list[list[object]] = [
         [language, _median(row["draws"]), float(np.mean(row["certified"]))]
-        for language, row in asked.items()
+        for language, row in found.items()
     ]
     cells.append(["all", every, float(np.mean(proved))])
     return (

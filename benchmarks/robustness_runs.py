@@ -26,7 +26,7 @@ TASK, SOURCE = "sib200", "en"
 
 
 class Runs:
-    """``stage`` measures something once; ``of`` serves a model, trained when it is first asked for."""
+    """``stage`` measures something once; ``of`` serves a model, and trains it before its first use."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options, self.work, self.alpha = options, options.work, options.alpha
@@ -94,7 +94,7 @@ class Runs:
         return folder
 
     def of(self, name: str) -> Classifier:
-        """A served model; trained and exported when it is first asked for."""
+        """A served model, trained and exported before its first use."""
         if name not in self.served:
             bundle = self.work / "bundles" / name
             if not (bundle / "bundle.json").is_file():

@@ -10,8 +10,8 @@ Four parts, each by itself with ``--part``:
   nothing, so that what is measured is everything around it.
 - ``kills``: a run that is killed at random moments, compared byte for byte with one that isn't.
 
-Contestants take turns in rounds on the same texts and cores; what counts are the ratios within a
-round, and of those the median.
+The systems take turns in rounds on the same texts and cores. What counts is the median of the ratios
+within a round.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ def mixed(count: int) -> list[str]:
 def raced(
     options: argparse.Namespace, checkpoint: Path, bundles: dict[str, Path], texts: list[str]
 ) -> dict[str, Any]:
-    """Texts per second of each contestant, and their ratios round by round."""
+    """Texts per second of each system, and their ratios round by round."""
     source = write_texts(options.work / f"{checkpoint.name}.jsonl", texts)
     speeds: dict[str, list[float]] = {}
     labels: dict[str, list[str]] = {}

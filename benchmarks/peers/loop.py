@@ -1,4 +1,4 @@
-"""What every peer's script does: ``make`` its model once, then ``run`` it when asked.
+"""What every peer's script does: ``make`` its model once, then ``run`` it on request.
 
 Peers live in environments of their own, so nothing of ours is imported but the protocol, a file that
 needs numpy alone.

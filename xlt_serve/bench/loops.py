@@ -154,9 +154,9 @@ def lag(run: LoadRun) -> list[float]:
 def times(run: LoadRun) -> list[float]:
     """Milliseconds of the answers with status 200, in the order in which they were due.
 
-    A request that nobody answered counts as long as the slowest, however soon it broke off. Those
-    that were refused don't count: a refusal takes no time, and would make the median of a server
-    that refuses every second request look good. Nothing where there is no answer at all.
+    A request without an answer counts as long as the slowest, however soon it broke off. Refused ones
+    don't count: a refusal takes no time, and would make the median of a server that refuses every
+    second request look good. Empty where there is no answer at all.
     """
     counted = [sample for sample in run.samples if sample.reply.status in (0, 200)]
     if not any(sample.reply.status for sample in counted):

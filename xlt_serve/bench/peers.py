@@ -180,7 +180,7 @@ def _opened(
 
 @dataclass(slots=True)
 class _Runs:
-    """Milliseconds of one contestant's runs of one batch, and its logits."""
+    """One system's runs of one batch, and its logits."""
 
     logits: npt.NDArray[Any]
     milliseconds: list[float] = field(default_factory=list)

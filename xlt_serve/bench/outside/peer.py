@@ -126,7 +126,7 @@ LOAD: dict[str, Callable[[str, int], Predict]] = {
 
 
 def answer(batches: str | Path, load: Callable[[], tuple[Predict, dict[str, Any]]]) -> None:
-    """Open a peer, say what it is, and answer what standard input asks until it ends.
+    """Open a peer, say what it is, and answer the requests on standard input until it ends.
 
     ``batches``: a file with the arrays NAME/ids and NAME/mask.
     """
