@@ -1,15 +1,16 @@
 """What a method costs: ``python -m benchmarks.cost --data ../shared/data``.
 
-One run, every method on the same encoder and batches: time of a training step (forward, backward,
-optimiser) and peak memory over vanilla's, beside the number of passes through the encoder, forwards
-and backwards, and what a count of floating-point operations implies. Methods take turns, so that a noisy machine hits all
-alike; medians are reported. ``over_flops`` is time ÷ (operations ÷ vanilla's): the goal is 1.25.
+Every method on the same encoder and batches. Measured are the time of a training step (forward,
+backward, optimiser) and its peak memory, over vanilla's. Beside them stand the passes through the
+encoder, forwards and backwards, and a count of floating-point operations. Methods take turns, so that
+a noisy machine hits all alike; medians are reported. ``over_flops`` is time ÷ (operations ÷
+vanilla's): the goal is 1.25.
 
 Operations of matrix products and attention are counted by torch. Work that is no product (the
 optimiser, an anchor's penalty over all parameters) is counted as two operations for each value
 that it touches, as a multiply-add is. Peak memory is that of a process of its own for each method,
-over what it held before its first step. A step of a method that only changes the data costs what
-vanilla's does on the same tokens; what it costs more is in its epoch, which has more examples.
+over what it held before its first step. A method that only changes the data has vanilla's step on the
+same tokens; it costs more by its epoch, which has more examples.
 """
 
 from __future__ import annotations

@@ -57,8 +57,8 @@ def spoilt(texts: Sequence[str], damage: str) -> list[str]:
 def before_training(
     encoder: str, items: dict[str, Language], most: int = 50
 ) -> dict[str, dict[str, float]]:
-    """Does the entropy that λ hangs on know a bad translation, in the encoder as it comes? For each
-    layer the chance that a damaged translation's is above an intact one's."""
+    """λ depends on an entropy. Does it tell a bad translation before any training? For each layer the
+    chance that a damaged translation's entropy is above an intact one's."""
     torch.manual_seed(0)
     network = models.build(encoder, ["a", "b"], 128)
     out: dict[str, dict[str, float]] = {}

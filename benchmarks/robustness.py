@@ -1,13 +1,14 @@
 """What smoothing is worth: ``python -m benchmarks.robustness --data ../shared/data``.
 
 Trains vanilla, noise (one for each σ) and synonyms on SIB-200's English labels, exports them, and
-measures them as they are served. σ is the largest (doubled on from the last given while it fits)
-whose smoothed accuracy on English dev (an abstention is a mistake) is within two points of plain
-prediction, the better of the vanilla and the noisy model's; other languages and test data have no say
-in it. Everything after that is on test where it is open, else on dev.
+measures them as they are served.
 
-Resumable: what has been measured stands in ``--work`` and is read, not repeated, unless the configs or
-the encoder's weights have changed: then it is removed, and all is trained again. Writes
+σ is chosen on English dev alone. It is the largest whose smoothed accuracy is within two points of
+plain prediction, the better of the vanilla and the noisy model's; an abstention is a mistake. While the
+last σ given fits, it is doubled. Everything after that is on test where it is open, else on dev.
+
+Resumable: what has been measured stands in ``--work`` and is not repeated. If the configs or the
+encoder's weights have changed, it is removed, and all is trained again. Writes
 ``benchmarks/results/robustness.json``, a Markdown report and a picture of certified accuracy against
 radius for each language.
 """
@@ -210,7 +211,7 @@ class Benchmark(Runs):
 
     def synonym_distance(self) -> dict[str, Any]:
         """‖E(x) − E(x')‖₂ where x' has one word's nearest synonym (of those with as many tokens, so
-        that the others keep their places), over the words of English texts; noise-trained model."""
+        that the others keep their places). Over the words of English texts, noise-trained model."""
         import torch
 
         network, _ = models.load(self.work / "runs" / self.noisy)

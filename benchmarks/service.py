@@ -1,9 +1,9 @@
 """The service against its peers: ``python -m benchmarks.service --data ../shared/data``.
 
-XLM-R-base shape, random weights, the same for all; texts of mixed lengths in 21 languages, at most 128
-tokens; all cores for each, one server at a time, rounds that take turns. Peers: infinity-emb (torch
-and, where it starts, onnx), BentoML around transformers.pipeline with BentoML's own batching, and the
-bare session fed with perfect batches, which has no queue, no HTTP and no tokenising to do.
+All servers have the same random weights in the shape of XLM-R-base. Texts have mixed lengths, at most
+128 tokens, in 21 languages. One server runs at a time, on all cores; they take turns in rounds. Peers:
+infinity-emb (torch and, where it starts, onnx) and BentoML around transformers.pipeline with BentoML's
+own batching. Beside them the bare session fed with perfect batches: no queue, no HTTP, no tokenising.
 
 Then on the small model: a lone request against the session alone, start against an empty BentoML
 service, and memory over 20,000 requests. A measurement is marked invalid if the load generator took
