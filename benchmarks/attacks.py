@@ -19,14 +19,14 @@ from xlt_training.loop.network import Classifier as Network
 from xlt_training.loop.types import Example
 
 from xlt_serve.classifier import Classifier
+from xlt_serve.modes.draws import NoisyText, polled
 from xlt_serve.runtime.batching import plan
 from xlt_serve.runtime.graph_io import PerturbedIO, PerturbedRow
 from xlt_serve.runtime.runners import Runner
 from xlt_serve.runtime.steps import Outputs, RunRequest, drive, join
-from xlt_serve.smoothing import votes as smooth
 from xlt_serve.smoothing.noise import Noise, stream_key
-from xlt_serve.smoothing.perturbation import NoisyText
 from xlt_serve.smoothing.substitution import Sentence
+from xlt_serve.smoothing.votes import PollOptions, PollOutcome
 from xlt_serve.text.synonyms import Draws, Table
 
 Shift = npt.NDArray[np.float32]
@@ -70,11 +70,11 @@ class ShiftedIO(PerturbedIO):
 
 
 def shifted_votes(
-    served: Classifier, texts: Sequence[ShiftedText], options: smooth.Options
-) -> list[smooth.Outcome]:
+    served: Classifier, texts: Sequence[ShiftedText], options: PollOptions
+) -> list[PollOutcome]:
     """Smoothed predictions of shifted texts."""
     run = _runner(served, silent=False)
-    return drive(smooth.smooth(texts, len(served.labels), options), run)
+    return drive(polled(texts, len(served.labels), options), run)
 
 
 def shifted_labels(served: Classifier, texts: Sequence[ShiftedText]) -> list[int]:

@@ -25,8 +25,8 @@ from xlt_serve.bench import stats
 from xlt_serve.bench.grid import batch, timed
 from xlt_serve.bench.machine import processor
 from xlt_serve.bundle import Bundle
-from xlt_serve.classifier import BUDGET
 from xlt_serve.errors import UsageError, XltError
+from xlt_serve.runtime.batching import BUDGET
 from xlt_serve.runtime.gpu import providers
 from xlt_serve.runtime.open_graph import buckets_of, open_graph
 from xlt_serve.runtime.session import Options, Session, available_cores

@@ -36,14 +36,14 @@ from benchmarks import attacks, misses
 from benchmarks.robustness_report import FACTORS, JUDGES, RADIUS, draw, page
 from benchmarks.robustness_runs import SOURCE, TASK, Runs
 from xlt_serve.classifier import Classifier
+from xlt_serve.modes.smoothed import Smoothing
 from xlt_serve.runtime.batching import plan
 from xlt_serve.runtime.steps import RunRequest
 from xlt_serve.smoothing import certify
-from xlt_serve.smoothing import votes as smooth
 from xlt_serve.smoothing.noise import Noise
+from xlt_serve.smoothing.votes import PollOptions
 from xlt_serve.text.synonyms import DRAWS
 from xlt_serve.text.words import parts
-from xlt_serve.types import Smoothing
 
 HERE = Path(__file__).parent
 MOST_SIGMAS = 9
@@ -298,7 +298,7 @@ class Benchmark(Runs):
         """The input's own E(x) moved by noise of σ and 2σ: plain vanilla, smoothed noise-trained."""
         examples = self.items[language][: self.options.texts]
         vanilla, noisy = self.of("vanilla"), self.of(self.noisy)
-        options = smooth.Options(100, self.alpha)
+        options = PollOptions(100, self.alpha)
         out = {}
         for factor in (1, 2):
             moved = []

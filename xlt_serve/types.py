@@ -1,107 +1,130 @@
-"""What goes in and what comes out: plain values, the same in Python, on the wire and in files."""
+"""What goes in and what comes out: plain values, the same in Python, on the wire and in files.
+
+An option's range and meaning stand in its field (``option``). The dataclass checks the range, the
+wire publishes it, and the command line shows the meaning.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, TypeAlias
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
 from xlt_serve.errors import UsageError
 
-Item: TypeAlias = "str | tuple[str, str]"
+Item: TypeAlias = str | tuple[str, str]
 Long: TypeAlias = Literal["truncate", "windows", "error"]
-LONG_CHOICES: tuple[Long, ...] = ("truncate", "windows", "error")
-
-
+LONG_CHOICES: tuple[Long, ...] = get_args(Long)
 Mode: TypeAlias = Literal["plain", "translate", "paired", "smoothed"]
-MODES: tuple[Mode, ...] = ("plain", "translate", "paired", "smoothed")
+"""For type checkers. The modes that there are stand in ``modes.MODES``; a test compares the two."""
+
+O = TypeVar("O")  # noqa: E741
+
+
+def option(default: Any, about: str, **facts: Any) -> Any:
+    """A field of options. ``facts``: its range (``ge``, ``gt``, ``le``, ``lt``, ``choices``) and
+    what else the wire's schema says of it (``examples``, ``nullable``)."""
+    return field(default=default, metadata={"about": about, **facts})
+
+
+BOUNDS: dict[str, Callable[[Any, Any], bool]] = {
+    "ge": operator.ge,
+    "gt": operator.gt,
+    "le": operator.le,
+    "lt": operator.lt,
+}
+
+
+def check_ranges(options: Any) -> None:
+    """A UsageError for the first option that is out of its range. None means: not given."""
+    for each in fields(options):
+        value, facts = getattr(options, each.name), each.metadata
+        if value is None:
+            continue
+        if "choices" in facts and value not in facts["choices"]:
+            choices = ", ".join(facts["choices"])
+            raise UsageError(f"{each.name}={value}", f"must be one of {choices}")
+        if not all(holds(value, facts[name]) for name, holds in BOUNDS.items() if name in facts):
+            raise UsageError(f"{each.name}={value}", f"must be {_range(facts)}")
+
+
+def _range(facts: Any) -> str:
+    if "ge" in facts and "le" in facts:
+        return f"between {facts['ge']} and {facts['le']} (inclusive)"
+    if "gt" in facts and facts.get("lt", float("inf")) != float("inf"):
+        return f"between {facts['gt']} and {facts['lt']} (exclusive)"
+    if "ge" in facts:
+        less = f" and less than {facts['lt']}" if "lt" in facts else ""
+        return f"at least {facts['ge']}{less}"
+    return "positive"
 
 
 @dataclass(frozen=True, slots=True)
-class Smoothing:
-    """What a smoothed prediction may be asked for; ``noise`` and ``scale`` default to those that the
-    bundle was trained with, ``seed`` to a new one. To be certified: a ``radius``, or with synonyms a
-    number of ``words``; ``synonyms`` says whether these are drawn in groups or from raw lists."""
-
-    samples: int = 100
-    alpha: float = 0.001
-    radius: float | None = None
-    noise: str | None = None
-    scale: float | None = None
-    seed: int | None = None
-    words: int | None = None
-    synonyms: str | None = None
-
-    def __post_init__(self) -> None:
-        if self.radius is not None and not 0 < self.radius < float("inf"):
-            raise UsageError(f"radius={self.radius}", "must be positive")
-        if self.words is not None and self.words < 1:
-            raise UsageError(f"words={self.words}", "must be at least 1")
-
-
-@dataclass(frozen=True, slots=True)
-class Rendering:
-    """An item in the source language; ``translator`` is an engine's name, ``client``, or ``same`` for
-    an item that is in that language already. ``quality`` is the engine's own hint, if it gives one."""
-
-    item: Item
-    translator: str
-    quality: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Unrendered:
-    """Why an item has no translation."""
-
-    code: str
-    message: str
+class NoOptions:
+    """Of a mode that has none of its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How items are to be predicted; the same for all items of a request.
+    """How items are to be predicted, the same for all items of a request.
 
     ``long`` says what happens to texts over the model's length (or ``max_length``, if less). With
     ``abstain_below``, by default the bundle's own if it has one, a prediction less sure than that
     has no label; 0 answers always. ``top_k`` keeps that many probabilities, the largest.
+    ``require_translation``: in modes that read translations, an item without one is an error; else
+    it is predicted as it is. ``options`` are the mode's own, e.g. ``Smoothing``.
 
-    For the modes paired and translate, ``translations`` has for each item its translation into the
-    source language (a text, or two for a pair), or None to have it translated; where that fails the
-    item is predicted as it is, or, with ``require_translation``, has an error.
+    ``modes.settings`` makes them of keywords.
     """
 
-    mode: str = "plain"
-    long: str = "truncate"
-    language: str | None = None
-    max_length: int | None = None
-    abstain_below: float | None = None
-    top_k: int | None = None
-    smoothing: Smoothing = Smoothing()
-    translations: Sequence[object] | None = None
-    require_translation: bool = False
+    mode: Mode = "plain"
+    long: Long = option("truncate", "what happens to texts over the limit", choices=LONG_CHOICES)
+    language: str | Sequence[str] | None = option(
+        None,
+        "of the texts, instead of detecting it; two for pairs of mixed languages",
+        examples=["de"],
+    )
+    max_length: int | None = option(None, "tokens that are read of a text", ge=8)
+    abstain_below: float | None = option(
+        None, "give no label below this probability; 0: answer always", ge=0, le=1
+    )
+    top_k: int | None = option(None, "keep so many probabilities, the largest", ge=1)
+    require_translation: bool = option(
+        False, "translate, paired: an item without one is an error", nullable=True
+    )
+    options: object = NoOptions()
 
     def __post_init__(self) -> None:
-        """Refuse the first option that is out of its range."""
-        if self.mode not in MODES:
-            raise UsageError(f"mode={self.mode!r}", f"must be one of {', '.join(MODES)}")
-        if self.long not in LONG_CHOICES:
-            raise UsageError(f"long={self.long!r}", f"must be one of {', '.join(LONG_CHOICES)}")
-        if self.mode != "plain" and self.long == "windows":
-            raise UsageError("long=windows", f"has no {self.mode} form", "use truncate or error")
-        if self.mode not in ("paired", "translate"):
-            for name in ("translations", "require_translation"):
-                if getattr(self, name):
-                    raise UsageError(name, f"mode={self.mode} uses no translations", "leave it out")
-        if isinstance(self.translations, str):
-            raise UsageError("translations", "must be a list, one for each item")
-        if self.max_length is not None and self.max_length < 8:
-            raise UsageError(f"max_length={self.max_length}", "must be at least 8 tokens")
-        if self.abstain_below is not None and not 0 <= self.abstain_below <= 1:
-            raise UsageError(
-                f"abstain_below={self.abstain_below}", "must be between 0 and 1 (inclusive)"
-            )
-        if self.top_k is not None and self.top_k < 1:
-            raise UsageError(f"top_k={self.top_k}", "must be at least 1")
+        check_ranges(self)
+
+    def of(self, kind: type[O]) -> O:
+        """The mode's own options; the defaults where none were given."""
+        return self.options if isinstance(self.options, kind) else kind()
+
+
+@dataclass(frozen=True, slots=True)
+class Translation:
+    """A text in the language asked for; ``quality`` is the engine's own hint between 0 and 1, None
+    where it gives none."""
+
+    text: str
+    engine: str
+    quality: float | None = None
+
+
+Why: TypeAlias = Literal["language", "no_translator", "timeout", "failed", "nonsense", "resting"]
+
+
+@dataclass(frozen=True, slots=True)
+class Untranslated:
+    """Why there is no translation: a value, since a plain answer is better than none."""
+
+    code: Why
+    message: str
+
+
+Outcome: TypeAlias = Translation | Untranslated
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,6 +157,14 @@ class Votes:
 
 
 @dataclass(frozen=True, slots=True)
+class Failure:
+    """Why there is no answer."""
+
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class Pairing:
     """What a prediction with a translation rests on. ``ratio`` is λ, how much of the translation was
     mixed into the text; ``reason`` says why there was no translation to predict with."""
@@ -143,7 +174,7 @@ class Pairing:
     translation: Item | None = None
     translator: str | None = None
     quality: float | None = None
-    reason: Unrendered | None = None
+    reason: Untranslated | None = None
 
     def to_dict(self) -> dict[str, Any]:
         out = asdict(self)
@@ -153,14 +184,6 @@ class Pairing:
             if out.get(name) is not None:
                 out[name] = round(out[name], 6)
         return out
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """Why one item has no answer."""
-
-    code: str
-    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +197,7 @@ class Prediction:
 
     label: str | None
     probabilities: dict[str, float] = field(default_factory=dict)
-    language: str | None = None
+    language: str | Sequence[str] | None = None
     tokens: int = 0
     truncated: bool = False
     windows: int = 1

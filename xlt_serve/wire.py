@@ -1,55 +1,85 @@
 """What goes over the wire, as models that check it; ``wire.schema.json`` is made of them.
 
 Requests are strict: an unknown key or a wrong type is refused, and the refusal names it. Answers may
-carry more than is said here, so that an older client reads a newer service.
+carry more than is said here, so that an older client reads a newer service. Options, their ranges and
+the fields of answers are those of ``types`` and of the modes: they are declared there, once.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from pydantic.json_schema import models_json_schema
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic.json_schema import WithJsonSchema, models_json_schema
+from pydantic_core import PydanticCustomError
 
+from xlt_serve import modes, types
 from xlt_serve.errors import UsageError, XltError
-from xlt_serve.types import Settings, Smoothing
+from xlt_serve.modes.base import CLASSIFY, ZERO_SHOT
+from xlt_serve.types import Settings
 
 SCHEMA = Path(__file__).parent / "wire.schema.json"
 
-Mode = Literal["plain", "translate", "paired", "smoothed"]
 Two = Annotated[list[str], Field(min_length=2, max_length=2)]
 Text = Annotated[str, Field(min_length=1, max_length=1000)]
+SHAPES: dict[str, Any] = {"language": str | Two | None, "translation": str | Two | None}
+"""What Python has as a tuple of two is a list in JSON."""
 
 
 class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-class Common(Strict):
-    """What every request may say."""
+def registered(name: str) -> str:
+    """A mode that ``/classify`` takes."""
+    known = modes.names()
+    if name not in known:
+        choices = ", ".join(map(repr, known[:-1])) + f" or {known[-1]!r}"
+        raise PydanticCustomError("mode", f"Input should be {choices}")
+    return name
 
-    language: str | Two | None = Field(
-        None,
-        description="of the texts, instead of detecting it; two for pairs of mixed languages",
-        examples=["de"],
-    )
-    top_k: int | None = Field(None, ge=1, description="keep so many probabilities, the largest")
-    max_length: int | None = Field(None, ge=8, description="tokens that are read of a text")
-    abstain_below: float | None = Field(
-        None, ge=0, le=1, description="give no label below this probability; 0: answer always"
-    )
+
+ModeName = Annotated[
+    str,
+    AfterValidator(registered),
+    WithJsonSchema({"type": "string", "enum": list(modes.names())}),
+]
+
+
+def options_of(kind: type, leave: tuple[str, ...] = (), nullable: bool = False) -> dict[str, Any]:
+    """The options of a dataclass as fields of a model; ``nullable``: null means the default."""
+    hints = get_type_hints(kind)
+    out: dict[str, Any] = {}
+    for each in fields(kind):
+        facts = each.metadata
+        if each.name in leave:
+            continue
+        hint: Any = SHAPES.get(each.name, hints[each.name])
+        default = each.default
+        if nullable or facts.get("nullable"):
+            hint, default = hint | None, None
+        bounds = {name: facts[name] for name in ("ge", "gt", "le") if name in facts}
+        if facts.get("lt", float("inf")) != float("inf"):
+            bounds["lt"] = facts["lt"]
+        examples = {"examples": facts["examples"]} if "examples" in facts else {}
+        field = Field(default, description=facts["about"], **bounds, **examples)
+        out[each.name] = (hint, field)
+    return out
+
+
+class Addressed(Strict):
+    """What every request may say beside its options."""
+
     bundle: str | None = Field(None, description="which of the loaded bundles; else the first")
     deadline_ms: int | None = Field(
         None, ge=1, le=3_600_000, description="after this time the answer is of no use: 408"
     )
 
 
-class ClassifyRequest(Common):
-    """Texts or pairs to classify, and the options for all of them."""
-
+class ClassifyBody(Addressed):
     # Items are of any type here: a wrong one gets its own error and does not sink its neighbours.
     texts: list[Any] | str | None = Field(
         None, description="texts to classify, or one", examples=[["El partido terminó en empate."]]
@@ -59,43 +89,13 @@ class ClassifyRequest(Common):
         description="pairs of texts, or one, for bundles that take pairs",
         examples=[[["A man sleeps.", "Somebody is asleep."]]],
     )
-    mode: Mode = Field("plain", description="how to predict; not every bundle has every mode")
-    long: Literal["truncate", "windows", "error"] = Field(
-        "truncate", description="what happens to texts over the limit"
-    )
+    mode: ModeName = Field("plain", description="how to predict; not every bundle has every mode")
     translations: list[str | Two | None] | None = Field(
         None, description="translate, paired: one for each item, or null"
     )
-    require_translation: bool | None = Field(
-        None, description="translate, paired: an item without one is an error"
-    )
-    samples: int | None = Field(
-        None, ge=1, le=100_000, description="smoothed: most draws of a text"
-    )
-    alpha: float | None = Field(
-        None, gt=0, lt=1, description="smoothed: how often an answer may be wrong"
-    )
-    radius: float | None = Field(
-        None, gt=0, description="smoothed: to certify, in the noise's norm"
-    )
-    words: int | None = Field(None, ge=1, description="smoothed: words to certify, synonym noise")
-    noise: str | None = Field(
-        None, description="smoothed: gaussian, uniform or synonym, else as trained"
-    )
-    synonyms: Literal["groups", "neighbours"] | None = Field(
-        None, description="smoothed: how synonyms are drawn, else as trained, else groups"
-    )
-    scale: float | None = Field(
-        None, gt=0, description="smoothed: σ or half-width, else as trained"
-    )
-    seed: int | None = Field(
-        None, ge=0, lt=2**63, description="smoothed: of the draws, else a new one"
-    )
 
 
-class ZeroShotRequest(Common):
-    """Texts and the labels that they may have, for bundles trained on entailment."""
-
+class ZeroShotBody(Addressed):
     texts: list[Any] | str = Field(
         description="texts to label, or one", examples=[["Der Zug fährt heute nicht."]]
     )
@@ -105,17 +105,32 @@ class ZeroShotRequest(Common):
         description="candidate labels",
         examples=[["travel", "sports", "health"]],
     )
-    template: str | dict[str, str] | None = Field(
-        None,
-        description="the hypothesis, with {} for the label; one, or by language with “*” for the rest",
-        examples=["This text is about {}.", {"de": "In diesem Text geht es um {}.", "*": "{}"}],
-    )
-    multi_label: bool = Field(
-        False, description="each label on its own, instead of one of them for each text"
-    )
-    scorer: Literal["nli", "similarity"] | None = Field(
-        None, description="entailment, or likeness of text and hypothesis; else the bundle's better"
-    )
+
+
+def _own(route: str) -> dict[str, Any]:
+    """The options of all modes of a route; where there are several, each may be left null."""
+    names = modes.names(route)
+    out: dict[str, Any] = {}
+    for name in names:
+        options = modes.MODES[name].options
+        out |= options_of(options, leave=("labels",), nullable=len(names) > 1)
+    return out
+
+
+ClassifyRequest: type[ClassifyBody] = create_model(
+    "ClassifyRequest",
+    __base__=ClassifyBody,
+    __doc__="Texts or pairs to classify, and the options for all of them.",
+    **options_of(Settings, leave=("mode", "options")),
+    **_own(CLASSIFY),
+)
+ZeroShotRequest: type[ZeroShotBody] = create_model(
+    "ZeroShotRequest",
+    __base__=ZeroShotBody,
+    __doc__="Texts and the labels that they may have, for bundles trained on entailment.",
+    **options_of(Settings, leave=("mode", "options", "long", "require_translation")),
+    **_own(ZERO_SHOT),
+)
 
 
 class SwapRequest(Strict):
@@ -131,51 +146,55 @@ class Open(BaseModel):
     model_config = ConfigDict(extra="allow")
 
 
-class Failure(Open):
-    """Why there is no answer."""
-
-    code: str
-    message: str
-
-
-class Certificate(Open):
-    """The label holds for every change smaller than this, but for one answer in 1/alpha."""
-
-    norm: str
-    radius: float | None = None
-    words: int | None = None
-    of: int | None = None
-    at: str
-    noise: str
-    scale: float | None = None
-    synonyms: str | None = None
-    alpha: float
+def shown(kind: type, doc: str, *flat: type, leave: tuple[str, ...] = ()) -> Any:
+    """The model of a dataclass in answers. ``flat``: dataclasses whose fields lie beside its own, as
+    ``to_dict`` writes them, where an answer has them; its own are always sent then."""
+    hints = get_type_hints(kind)
+    made: dict[str, Any] = {}
+    for each in fields(kind):
+        required = each.default is MISSING or (flat and each.name not in ADDED)
+        if each.name not in leave:
+            default = ... if required else each.default
+            made[each.name] = (_hint(each.name, hints[each.name]), default)
+    for further in flat:
+        for name, hint in get_type_hints(further).items():
+            made[name] = (_hint(name, hint) | None, None)
+    return create_model(kind.__name__, __base__=Open, __doc__=doc, **made)
 
 
-class Prediction(Open):
-    """The answer to one item."""
+def _hint(name: str, hint: Any) -> Any:
+    """With models in the place of dataclasses."""
+    for plain, model in NESTED.items():
+        if hint == plain | None:
+            return model | None
+    return SHAPES.get(name, hint)
 
-    label: str | None
-    probabilities: dict[str, float]
-    language: str | Two | None
-    tokens: int
-    truncated: bool
-    mode: str
-    abstained: Literal["votes", "confidence"] | None
-    error: Failure | None
-    windows: int = 1
-    votes: dict[str, int] | None = None
-    draws: int | None = None
-    seed: int | None = None
-    lower_bound: float | None = None
-    certificate: Certificate | None = None
-    warning: str | None = None
-    mixed: bool | None = None
-    ratio: float | None = None
-    translation: str | Two | None = None
-    translator: str | None = None
-    quality: float | None = None
-    reason: Failure | None = None
+
+ADDED = ("windows",)
+"""What the first services did not send."""
+NESTED: dict[Any, Any] = {}
+"""The models of dataclasses that stand within others."""
+
+if TYPE_CHECKING:
+    Failure: TypeAlias = types.Failure
+    Certificate: TypeAlias = types.Certificate
+    Prediction: TypeAlias = Any
+else:
+    Failure = shown(types.Failure, "Why there is no answer.")
+    Certificate = shown(
+        types.Certificate,
+        "The label holds for every change smaller than this, but for one answer in 1/alpha.",
+    )
+    NESTED |= {
+        types.Failure: Failure, types.Untranslated: Failure, types.Certificate: Certificate,
+    }  # fmt: skip
+    Prediction = shown(
+        types.Prediction,
+        "The answer to one item.",
+        types.Votes,
+        types.Pairing,
+        leave=("smoothed", "pairing", "bundle", "version"),
+    )
 
 
 class BundleName(Open):
@@ -275,20 +294,10 @@ def _problems(error: ValidationError) -> list[tuple[str, str]]:
     return [(where, ", or ".join(list(what)[:3])) for where, what in list(found.items())[:20]]
 
 
-def settings_of(request: BaseModel) -> Settings:
-    """What a request asks of the pipeline; an option that this version has not got is refused."""
-    asked = {
-        name: value
-        for name, value in request
-        if value is not None and name not in {"texts", "pairs", "bundle", "deadline_ms"}
-    }
-    here = {field.name for field in fields(Settings)} - {"smoothing"}
-    smooth = {field.name for field in fields(Smoothing)}
-    if unknown := sorted(set(asked) - here - smooth):
-        raise UsageError(unknown[0], "is not supported by this service", "leave it out")
-    settings = {name: value for name, value in asked.items() if name in here}
-    votes = {name: value for name, value in asked.items() if name in smooth}
-    return Settings(**settings, smoothing=Smoothing(**votes))
+def settings_of(request: Addressed, mode: str) -> Settings:
+    """What a request asks of this mode; null is the default."""
+    known = modes.option_names()
+    return modes.settings(mode, **{n: v for n, v in request if v is not None and n in known})
 
 
 def schema() -> dict[str, Any]:

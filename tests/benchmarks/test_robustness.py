@@ -23,7 +23,7 @@ from xlt_serve.classifier import Classifier
 from xlt_serve.runtime.steps import RunRequest
 from xlt_serve.smoothing import certify
 from xlt_serve.smoothing.noise import Noise
-from xlt_serve.smoothing.votes import Options
+from xlt_serve.smoothing.votes import PollOptions
 from xlt_serve.text.synonyms import table
 
 SIGMA = 0.1
@@ -53,7 +53,7 @@ def test_the_shift_reaches_the_served_model_as_it_would_torch(
     np.testing.assert_allclose(found, expected, atol=1e-4)
     assert attacks.shifted_labels(served, [moved]) == [int(expected.argmax())]
     still = attacks.ShiftedText(text, None)
-    [outcome] = attacks.shifted_votes(served, [still], Options(100))
+    [outcome] = attacks.shifted_votes(served, [still], PollOptions(100))
     assert outcome.label == served.labels.index(served.predict([TEXT])[0].label or "")
 
 
@@ -68,7 +68,7 @@ def test_gradients_stay_inside_the_ball_and_go_the_right_way(
     large = attacks.pgd(network, example, label, SIGMA, 30.0)
     assert np.linalg.norm(large) < 30.0
     text = attacks.noisy_text(served, TEXT, 1, NOISE)
-    [moved] = attacks.shifted_votes(served, [attacks.ShiftedText(text, large)], Options(100))
+    [moved] = attacks.shifted_votes(served, [attacks.ShiftedText(text, large)], PollOptions(100))
     assert moved.label != label  # with room enough, the attack wins
 
 

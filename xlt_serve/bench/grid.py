@@ -15,8 +15,8 @@ from typing import Any
 
 from xlt_serve.bench.stats import is_stable, summary
 from xlt_serve.bundle import Bundle
-from xlt_serve.classifier import BUDGET
 from xlt_serve.errors import DependencyError, UsageError
+from xlt_serve.runtime.batching import BUDGET
 from xlt_serve.runtime.gpu import providers
 from xlt_serve.runtime.graph_io import Feeds
 from xlt_serve.runtime.open_graph import described, io_of, open_graph

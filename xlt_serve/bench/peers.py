@@ -25,8 +25,8 @@ import numpy.typing as npt
 from xlt_serve.bench.grid import batch
 from xlt_serve.bench.stats import summary
 from xlt_serve.bundle import Bundle
-from xlt_serve.classifier import BUDGET
 from xlt_serve.errors import DataError, UsageError
+from xlt_serve.runtime.batching import BUDGET
 from xlt_serve.runtime.graph_io import TEXT, Feeds
 from xlt_serve.runtime.open_graph import open_graph
 from xlt_serve.runtime.session import Options, Session, available_cores

@@ -17,7 +17,7 @@ from xlt_serve.bench import loops
 from xlt_serve.bench.compare import point_name
 from xlt_serve.bench.server_process import PATIENCE, free_port, started
 from xlt_serve.errors import DataError
-from xlt_serve.translation.items import MODES as TRANSLATED
+from xlt_serve.modes import MODES
 
 SHARES = (0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 1.0, 1.1)
 """Rates of the open loop where none are given, as shares of the closed loop's best."""
@@ -59,7 +59,7 @@ async def _measure(url: str, load: Load, say: Say) -> tuple[list[dict[str, Any]]
     notes: list[str] = []
     for mode in load.modes:
         options = ({} if mode == "plain" else {"mode": mode}) | load.options.get(mode, {})
-        with_own = mode in TRANSLATED
+        with_own = mode in MODES and MODES[mode].translates
         requests = http.bodies(load.texts, load.items, _field(load), options, with_own)
         endpoint = http.Endpoint(url, requests, load.key)
         try:

@@ -7,7 +7,9 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from xlt_serve.types import LONG_CHOICES, Settings, Smoothing
+from xlt_serve import modes
+from xlt_serve.modes.smoothed import Smoothing
+from xlt_serve.types import LONG_CHOICES, Settings
 
 PROVIDERS = ("cpu", "cuda", "tensorrt")
 
@@ -25,6 +27,10 @@ def add_reading(sub: Any) -> None:
     sub.add_argument("--max-length", type=int, default=None, metavar="TOKENS")
     sub.add_argument("--abstain-below", type=float, default=None, metavar="P")
     sub.add_argument("--top-k", type=int, default=None, metavar="K", help="probabilities to show")
+
+
+def add_mode(sub: Any) -> None:
+    sub.add_argument("--mode", choices=modes.names(), default="plain", help="default: plain")
 
 
 def add_smoothing(group: Any, seed: int | None = None) -> None:
@@ -75,9 +81,13 @@ def add_translators(sub: Any) -> None:
 
 
 def settings_of(options: argparse.Namespace) -> dict[str, Any]:
-    """What ``predict`` is given; a wrong option fails here, before a model is loaded."""
-    known = [f.name for f in fields(Settings) if hasattr(options, f.name)]
-    out: dict[str, Any] = {name: getattr(options, name) for name in known}
-    out["smoothing"] = Smoothing(**{f.name: getattr(options, f.name) for f in fields(Smoothing)})
-    Settings(**out)
+    """What ``predict`` is given, a mode's own options as one value; a wrong option fails here, before
+    a model is loaded."""
+    given = vars(options)
+    out = {each.name: given[each.name] for each in fields(Settings) if each.name in given}
+    for mode in modes.MODES.values():
+        own = {each.name: given[each.name] for each in fields(mode.options) if each.name in given}
+        if own:
+            out[mode.keyword] = mode.options(**own)
+    modes.settings(**out)
     return out

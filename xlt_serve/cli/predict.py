@@ -11,11 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from xlt_serve import modes
 from xlt_serve.cli import options as common
 from xlt_serve.cli import remote
 from xlt_serve.cli.parser import command
 from xlt_serve.errors import DataError
-from xlt_serve.types import Prediction, Settings
+from xlt_serve.types import Prediction
 
 CHUNK = 512
 """Lines that are read before they are answered."""
@@ -38,6 +39,7 @@ def add(commands: Any) -> None:
     common.add_reading(sub)
     sub.add_argument("--threads", type=int, default=0, help="default: all cores")
     common.add_provider(sub)
+    common.add_mode(sub)
     group = sub.add_argument_group("smoothed prediction")
     _mode(group, "--smooth", "smoothed", "vote under noise, with a certificate")
     common.add_smoothing(group)
@@ -52,7 +54,7 @@ def add(commands: Any) -> None:
 
 def _mode(group: Any, flag: str, mode: str, about: str) -> None:
     group.add_argument(
-        flag, dest="mode", action="store_const", const=mode, default="plain", help=about
+        flag, dest="mode", action="store_const", const=mode, help=f"--mode {mode}: {about}"
     )
 
 
@@ -89,7 +91,6 @@ def answers(
         yield from map(predict, chunks(options.file, pair, bad))
         return
     from xlt_serve.classifier import load
-    from xlt_serve.runtime.steps import drive
     from xlt_serve.text import synonyms
 
     classifier = load(
@@ -99,12 +100,9 @@ def answers(
         translators=options.translators,
         synonyms=synonyms.files(options.tables),
     )
-    asked = Settings(**settings)
-    classifier.refuse_unfit(asked)
     read = chunks(options.file, classifier.bundle.manifest.pair, bad)
-    # Where translations are needed, those of the next chunk are made while this one runs.
-    for chunk, its in classifier.renderer.ahead(read, asked):
-        yield [named(p) for p in drive(classifier.steps(chunk, its), classifier.runners.run)]
+    for predictions in classifier.predict_batches(read, modes.settings(**settings)):
+        yield [named(prediction) for prediction in predictions]
 
 
 def named(prediction: Prediction) -> dict[str, Any]:

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields
 from typing import Any
 
-from xlt_serve.types import Settings, Smoothing
+from xlt_serve import modes
+from xlt_serve.types import Settings
 
 Predict = Callable[[Sequence[object]], list[dict[str, Any]]]
 
@@ -37,9 +38,10 @@ def predictor(url: str, settings: dict[str, Any], bundle: str | None) -> tuple[P
 
 def asked(settings: dict[str, Any]) -> dict[str, Any]:
     """Only what differs from the defaults, flat, as the wire has it."""
-    smoothing = settings["smoothing"]
-    flat = {name: value for name, value in settings.items() if name != "smoothing"}
-    flat |= {field.name: getattr(smoothing, field.name) for field in fields(Smoothing)}
-    plain = {field.name: getattr(Settings(), field.name) for field in fields(Settings)}
-    plain |= {field.name: getattr(Smoothing(), field.name) for field in fields(Smoothing)}
-    return {name: value for name, value in flat.items() if value != plain.get(name)}
+    keywords = {mode.keyword for mode in modes.MODES.values()}
+    flat = {name: value for name, value in settings.items() if name not in keywords}
+    defaults = {each.name: each.default for each in fields(Settings)}
+    for own in (value for name, value in settings.items() if name in keywords):
+        flat |= {each.name: getattr(own, each.name) for each in fields(own)}
+        defaults |= {each.name: each.default for each in fields(own)}
+    return {name: value for name, value in flat.items() if value != defaults[name]}

@@ -6,10 +6,10 @@ import argparse
 import sys
 from typing import Any
 
+from xlt_serve import modes
 from xlt_serve.cli import options as common
 from xlt_serve.cli.parser import command
 from xlt_serve.errors import UsageError
-from xlt_serve.types import MODES
 
 MORE = """examples:
   xlt score reviews.csv scored.csv --text body
@@ -42,7 +42,7 @@ def add(commands: Any) -> None:
     sub.add_argument("--bundle", default=None, help="shipped name or folder (default: topics)")
     sub.add_argument("--text", default=None, metavar="COL", help='default: "text", or the only one')
     sub.add_argument("--pair", default=None, metavar="COL", help="the second text of a pair")
-    sub.add_argument("--mode", choices=MODES, default="plain", help="default: plain")
+    common.add_mode(sub)
     common.add_reading(sub)
     sub.add_argument("--in-format", choices=("csv", "tsv", "jsonl", "txt", "parquet"), default=None)
     sub.add_argument("--out-format", choices=("csv", "tsv", "jsonl", "parquet"), default=None)
@@ -100,8 +100,10 @@ def run(options: argparse.Namespace) -> None:
         overwrite=options.overwrite,
         work=options.work,
     )
-    if order.translation and order.mode == "plain":
-        raise UsageError("--translation", "plain prediction reads no translation", "leave it out")
+    if order.translation and not modes.MODES[order.mode].translates:
+        raise UsageError(
+            "--translation", f"{order.mode} prediction reads no translation", "leave it out"
+        )
     try:
         summary = score(order, quiet=options.quiet)
     except KeyboardInterrupt:

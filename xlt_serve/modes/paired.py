@@ -1,52 +1,63 @@
-"""A text and its translation through the paired graph: two streams, one answer."""
+"""Paired prediction (X-Mixup): a text and its translation through one graph, two streams."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
-import numpy as np
-import numpy.typing as npt
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from xlt_serve import bundle as bundles
 from xlt_serve.bundle import Bundle
 from xlt_serve.calibration import probabilities
 from xlt_serve.errors import UsageError
-from xlt_serve.runtime.graph_io import PairedRow
+from xlt_serve.modes.base import Context, Cost, labelled
+from xlt_serve.modes.translate import ReadsTranslations, TranslatedJob
+from xlt_serve.runtime.graph_io import PairedIO, PairedRow
 from xlt_serve.runtime.steps import RunRequest, Steps
+from xlt_serve.types import Prediction, Settings
 
-GRAPH = "paired"
-
-
-@dataclass(frozen=True, slots=True)
-class Mixed:
-    """``probabilities`` [labels]: the mean of both streams' calibrated ones; ``ratio`` is λ."""
-
-    probabilities: npt.NDArray[np.float64]
-    ratio: float
+GRAPH = PairedIO.name
 
 
-def mixed(bundle: Bundle, rows: Sequence[PairedRow]) -> Steps[list[Mixed]]:
-    """One answer for each row."""
-    if not rows:
-        return []
-    outputs = yield RunRequest(GRAPH, rows)
-    streams = np.stack([outputs["target_logits"], outputs["source_logits"]], axis=1)
-    means = probabilities(streams, bundle.manifest.temperature(GRAPH))
-    return [Mixed(mean, float(ratio)) for mean, ratio in zip(means, outputs["ratio"], strict=True)]
+class Paired(ReadsTranslations):
+    """The mean of both streams' calibrated probabilities; the ratio is λ."""
 
+    name = "paired"
+    mixes = True
+    fields = ("mixed", "ratio", "translation", "translator", "reason")
 
-def refuse_unfit(bundle: Bundle, others: Sequence[str] | None = None) -> None:
-    """``others``: the bundles at hand that have the graph; by default those that ship."""
-    if GRAPH in bundle.manifest.graphs:
-        return
-    shipped = bundles.shipped_with(GRAPH)
-    others = shipped if others is None else others
-    remedy = "train with xmixup and export with --graphs paired, or use mode=translate"
-    raise UsageError(
-        f"mode=paired on {bundle.manifest.name}",
-        "needs a bundle with the paired graph",
-        f"use bundle={' or '.join(others)}; or {remedy}"
-        if others
-        else f"serve {' or '.join(shipped)} beside it; or {remedy}",
-    )
+    def cost(self, context: Context, settings: Settings) -> Cost:
+        return Cost(passes=2)
+
+    def refuse_unfit(
+        self, context: Context, settings: Settings, served: Mapping[str, Bundle] | None = None
+    ) -> None:
+        if GRAPH in context.bundle.manifest.graphs:
+            return
+        shipped = bundles.shipped_with(GRAPH)
+        others = shipped
+        if served is not None:
+            others = [name for name, b in served.items() if GRAPH in b.manifest.graphs]
+        remedy = "train with xmixup and export with --graphs paired, or use mode=translate"
+        raise UsageError(
+            f"mode=paired on {context.bundle.manifest.name}",
+            "needs a bundle with the paired graph",
+            f"use bundle={' or '.join(others)}; or {remedy}"
+            if others
+            else f"serve {' or '.join(shipped)} beside it; or {remedy}",
+        )
+
+    def predicted(
+        self, context: Context, jobs: Sequence[TranslatedJob], settings: Settings
+    ) -> Steps[list[tuple[Prediction, float | None]]]:
+        if not jobs:
+            return []
+        rows = [PairedRow(each.job.tokens.pieces[0], each.tokens.pieces[0]) for each in jobs]
+        outputs = yield RunRequest(GRAPH, rows)
+        streams = PairedIO.logits_of(outputs)
+        means = probabilities(streams, context.bundle.manifest.temperature(GRAPH))
+        answers: list[tuple[Prediction, float | None]] = []
+        for each, mean, ratio in zip(jobs, means, outputs["ratio"], strict=True):
+            answer = labelled(context, self.name, each.job, mean, settings, GRAPH)
+            truncated = answer.truncated or each.tokens.truncated
+            answers.append((replace(answer, truncated=truncated), float(ratio)))
+        return answers

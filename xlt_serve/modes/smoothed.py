@@ -1,84 +1,140 @@
-"""A smoothed prediction of a bundle: which noise, which votes, and what they certify."""
+"""Smoothed prediction: the winner of a vote under noise, and what the votes certify."""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, TypeAlias, cast
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast
 
 from xlt_serve import bundle as bundles
 from xlt_serve.bundle import Bundle
 from xlt_serve.errors import ItemError, UsageError
+from xlt_serve.modes.base import Context, Cost, Job, Mode, Reading, largest
+from xlt_serve.modes.draws import NoisyText, polled
 from xlt_serve.runtime.steps import Steps
-from xlt_serve.smoothing import votes as smooth
 from xlt_serve.smoothing.noise import KINDS, Kind, Noise, Place, stream_key
-from xlt_serve.smoothing.perturbation import NoisyText
-from xlt_serve.smoothing.substitution import Cut, RewrittenText
-from xlt_serve.smoothing.votes import Outcome
+from xlt_serve.smoothing.substitution import RewrittenText
+from xlt_serve.smoothing.votes import PollOptions, PollOutcome
 from xlt_serve.text.synonyms import DRAWS, Draws, Table, Tables
 from xlt_serve.text.tokens import Piece
 from xlt_serve.text.words import UNSPACED
-from xlt_serve.types import Certificate, Item, Smoothing, Votes
+from xlt_serve.types import Certificate, Item, Prediction, Settings, Votes, option
 
 SYNONYM = "synonym"
 
-Answer: TypeAlias = "tuple[int | None, Votes] | ItemError"
-"""A label's number, or None for abstaining, and what that rests on."""
-
 
 @dataclass(frozen=True, slots=True)
-class Text:
-    """An item to be voted on, its tokens and its language."""
+class Smoothing(PollOptions):
+    """What a smoothed prediction may be asked for; ``noise`` and ``scale`` default to those that the
+    bundle was trained with, ``seed`` to a new one. To be certified: a ``radius``, or with synonyms a
+    number of ``words``; ``synonyms`` says whether these are drawn in groups or from raw lists."""
 
-    item: Item
-    piece: Piece
-    language: str | None
+    radius: float | None = option(
+        None, "smoothed: to certify, in the noise's norm", gt=0, lt=float("inf")
+    )
+    noise: str | None = option(None, "smoothed: gaussian, uniform or synonym, else as trained")
+    scale: float | None = option(None, "smoothed: σ or half-width, else as trained", gt=0)
+    seed: int | None = option(None, "smoothed: of the draws, else a new one", ge=0, lt=2**63)
+    words: int | None = option(None, "smoothed: words to certify, synonym noise", ge=1)
+    synonyms: Draws | None = option(
+        None, "smoothed: how synonyms are drawn, else as trained, else groups", choices=DRAWS
+    )
 
 
-def votes(
-    bundle: Bundle, tables: Tables, texts: Sequence[Text], cut: Cut, asked: Smoothing
-) -> Steps[list[Answer]]:
-    """An answer for each text, or why it has none: synonyms are of a language."""
-    options = smooth.Options(asked.samples, asked.alpha)
-    seed = secrets.randbits(48) if asked.seed is None else asked.seed
-    prepared: Sequence[_Noisy | _Rewritten | ItemError]
-    if kind_of(bundle, asked) == SYNONYM:
-        prepared = [_rewritten(bundle, tables, text, seed, cut, asked) for text in texts]
-    else:
-        noise, warning = chosen_noise(bundle, asked)
-        prepared = [_noisy(text, seed, noise, warning, asked) for text in texts]
-    ready = [one for one in prepared if not isinstance(one, ItemError)]
-    labels = bundle.manifest.labels
-    outcomes = yield from smooth.smooth([one.voter for one in ready], len(labels), options)
-    answers: list[Answer] = []
-    done = iter(zip(ready, outcomes, strict=True))
-    for one in prepared:
-        if isinstance(one, ItemError):
-            answers.append(one)
-            continue
-        voter, outcome = next(done)
-        shown = Votes(
-            votes=dict(zip(labels, outcome.votes, strict=True)),
+class Smoothed(Mode):
+    """The label that most draws of noise vote for; none where the vote is too close."""
+
+    name = "smoothed"
+    options = Smoothing
+    keyword = "smoothing"
+    fields = ("votes", "draws", "seed", "lower_bound", "certificate", "warning")
+
+    def refuse_unfit(
+        self, context: Context, settings: Settings, served: Mapping[str, Bundle] | None = None
+    ) -> None:
+        """Votes need a graph whose logits don't depend on the batch, and options that fit the noise.
+        Synonyms need a table, of the request's language if it names one."""
+        asked = settings.of(Smoothing)
+        synonyms = kind_of(context.bundle, asked) == SYNONYM
+        _refuse_graph(context.bundle, "plain" if synonyms else "perturbed")
+        if synonyms:
+            _refuse_synonyms(context, asked, settings.language)
+            return
+        if asked.words is not None or asked.synonyms is not None:
+            raise UsageError("words, synonyms", "are for noise=synonym", "give a radius")
+        chosen_noise(context.bundle, asked)
+
+    def resolved(self, settings: Settings) -> Settings:
+        """With a seed: votes of all chunks of a request are drawn as if they were one."""
+        asked = settings.of(Smoothing)
+        if asked.seed is not None:
+            return settings
+        return replace(settings, options=replace(asked, seed=secrets.randbits(48)))
+
+    def cost(self, context: Context, settings: Settings) -> Cost:
+        return Cost(passes=settings.of(Smoothing).fewest)
+
+    def steps(
+        self,
+        context: Context,
+        items: Sequence[object],
+        settings: Settings,
+        translations: Sequence[object] | None = None,
+    ) -> Steps[list[Prediction]]:
+        settings = self.resolved(settings)
+        asked = settings.of(Smoothing)
+        reading = Reading(context, self, items, settings)
+        jobs, voters = [], []
+        for job in reading.jobs():
+            try:
+                voters.append(voter_of(context, job, settings))
+            except ItemError as error:  # synonyms are of a language
+                reading.fail(job.index, error)
+            else:
+                jobs.append(job)
+        outcomes = yield from polled([v.text for v in voters], len(context.labels), asked)
+        out = {}
+        for job, voter, outcome in zip(jobs, voters, outcomes, strict=True):
+            out[job.index] = self._voted(context, job, voter, outcome, settings)
+        return reading.in_order(out)
+
+    def _voted(
+        self, context: Context, job: Job, voter: _Voter, outcome: PollOutcome, settings: Settings
+    ) -> Prediction:
+        asked = settings.of(Smoothing)
+        assert asked.seed is not None
+        votes = Votes(
+            votes=dict(zip(context.labels, outcome.votes, strict=True)),
             draws=outcome.draws,
-            seed=seed,
+            seed=asked.seed,
             lower_bound=outcome.lower_bound,
             certificate=voter.certificate(outcome, asked.alpha),
             warning=voter.warning,
         )
-        answers.append((outcome.label, shown))
-    return answers
+        shares = {name: count / max(1, votes.draws) for name, count in votes.votes.items()}
+        best = outcome.label
+        return context.prediction(
+            self.name,
+            None if best is None else context.labels[best],
+            probabilities=largest(shares, settings.top_k),
+            language=job.language,
+            tokens=job.tokens.count,
+            truncated=job.tokens.truncated,
+            abstained="votes" if best is None else None,
+            smoothed=votes,
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class _Noisy:
-    voter: NoisyText
+    text: NoisyText
     warning: str | None
 
-    def certificate(self, outcome: Outcome, alpha: float) -> Certificate | None:
+    def certificate(self, outcome: PollOutcome, alpha: float) -> Certificate | None:
         if outcome.reach <= 0:
             return None
-        noise = self.voter.noise
+        noise = self.text.noise
         return Certificate(
             norm=noise.norm,
             radius=outcome.reach,
@@ -91,17 +147,17 @@ class _Noisy:
 
 @dataclass(frozen=True, slots=True)
 class _Rewritten:
-    voter: RewrittenText
+    text: RewrittenText
     draws: Draws
     warning: str | None
 
-    def certificate(self, outcome: Outcome, alpha: float) -> Certificate | None:
+    def certificate(self, outcome: PollOutcome, alpha: float) -> Certificate | None:
         if outcome.reach <= 0:
             return None
         return Certificate(
             norm="words",
             words=int(outcome.reach),
-            of=len(self.voter.overlaps),
+            of=len(self.text.overlaps),
             at="words",
             noise=SYNONYM,
             synonyms=self.draws,
@@ -109,24 +165,31 @@ class _Rewritten:
         )
 
 
-def _noisy(text: Text, seed: int, noise: Noise, warning: str | None, asked: Smoothing) -> _Noisy:
-    key = stream_key(seed, text.item)
-    return _Noisy(NoisyText(text.piece, key, noise, asked.radius), warning)
+_Voter = _Noisy | _Rewritten
 
 
-def _rewritten(
-    bundle: Bundle, tables: Tables, text: Text, seed: int, cut: Cut, asked: Smoothing
-) -> _Rewritten | ItemError:
-    table = None if text.language is None else tables.of(text.language)
+def voter_of(context: Context, job: Job, settings: Settings) -> _Voter:
+    """The text as it will be drawn; an ItemError where there are no synonyms of its language."""
+    asked, bundle = settings.of(Smoothing), context.bundle
+    assert asked.seed is not None
+    key = stream_key(asked.seed, job.item)
+    if kind_of(bundle, asked) != SYNONYM:
+        noise, warning = chosen_noise(bundle, asked)
+        return _Noisy(NoisyText(job.tokens.pieces[0], key, noise, asked.radius), warning)
+    table = context.tables.of(job.language) if isinstance(job.language, str) else None
     if table is None:
-        return ItemError("no_synonyms", *_no_table(text.language, tables))
+        raise ItemError("no_synonyms", *_no_table(job.language, context.tables))
     draws = chosen_draws(bundle, asked)
-    key = stream_key(seed, text.item)
-    voter = RewrittenText(text.item, key, table, draws, asked.words, cut)
-    return _Rewritten(voter, draws, synonym_warning(bundle, table, draws))
+
+    def cut(items: Sequence[Item]) -> list[Piece]:
+        encoded = context.encoder.encode(items, max_length=settings.max_length)
+        return [tokens.pieces[0] for tokens in encoded if not isinstance(tokens, ItemError)]
+
+    text = RewrittenText(job.item, key, table, draws, asked.words, cut)
+    return _Rewritten(text, draws, synonym_warning(bundle, table, draws))
 
 
-def _no_table(language: str | None, tables: Tables) -> tuple[str, str, str]:
+def _no_table(language: str | Sequence[str] | None, tables: Tables) -> tuple[str, str, str]:
     """Value, rule, remedy."""
     if language is None:
         return "", "the text's language is not known, and synonyms are of a language", "give it"
@@ -137,19 +200,9 @@ def _no_table(language: str | None, tables: Tables) -> tuple[str, str, str]:
     return f"language={language}", rule, "use gaussian or uniform noise"
 
 
-def refuse_unfit(
-    bundle: Bundle, tables: Tables, asked: Smoothing, language: str | Sequence[str] | None = None
-) -> None:
-    """Votes need a graph whose logits don't depend on the batch, and options that fit the noise.
-    Synonyms need a table, of the request's ``language`` if it has one."""
-    kind = kind_of(bundle, asked)
-    graph = "plain" if kind == SYNONYM else "perturbed"
+def _refuse_graph(bundle: Bundle, graph: str) -> None:
     if graph not in bundle.manifest.graphs:
-        others = [
-            name
-            for name in bundles.shipped()
-            if graph in bundles.read_manifest(bundles.MODELS / name / bundles.MANIFEST).graphs
-        ]
+        others = bundles.shipped_with(graph)
         raise UsageError(
             f"mode=smoothed on {bundle.manifest.name}",
             f"needs a bundle with the {graph} graph",
@@ -165,19 +218,19 @@ def refuse_unfit(
             " certificates",
             "export with --precision fp32",
         )
-    if kind != SYNONYM:
-        if asked.words is not None or asked.synonyms is not None:
-            raise UsageError("words, synonyms", "are for noise=synonym", "give a radius")
-        chosen_noise(bundle, asked)
-        return
+
+
+def _refuse_synonyms(
+    context: Context, asked: Smoothing, language: str | Sequence[str] | None
+) -> None:
     for name in ("radius", "scale"):
         if getattr(asked, name) is not None:
             raise UsageError(f"{name} with noise=synonym", "is for other noise", "give words")
-    chosen_draws(bundle, asked)
-    if not tables.languages:
+    chosen_draws(context.bundle, asked)
+    if not context.tables.languages:
         raise UsageError(
             "noise=synonym",
-            f"the bundle {bundle.manifest.name} has no table of synonyms",
+            f"the bundle {context.bundle.manifest.name} has no table of synonyms",
             "use gaussian or uniform, or give one at export or start: --synonyms en=FILE",
         )
     if not isinstance(language, str | None):  # a pair of mixed languages, as the wire has it
@@ -186,8 +239,8 @@ def refuse_unfit(
             "a table of synonyms is of one language",
             "use gaussian or uniform noise",
         )
-    if language is not None and tables.of(language) is None:
-        raise UsageError(*_no_table(language, tables))
+    if language is not None and context.tables.of(language) is None:
+        raise UsageError(*_no_table(language, context.tables))
 
 
 def kind_of(bundle: Bundle, asked: Smoothing) -> str | None:

@@ -7,24 +7,21 @@ a text and a hypothesis are run on their own, and the cosine of their vectors de
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from xlt_serve.bundle import Bundle
 from xlt_serve.calibration import softmax
-from xlt_serve.classifier import Classifier, largest
 from xlt_serve.errors import ItemError, UsageError
+from xlt_serve.modes.base import ZERO_SHOT, Context, Cost, Mode, largest
 from xlt_serve.runtime.steps import RunRequest, Steps
 from xlt_serve.text.language import detect
 from xlt_serve.text.tokens import Piece, Tokens, check
-from xlt_serve.types import Failure, Prediction
-
-if TYPE_CHECKING:
-    from xlt_serve.wire import ZeroShotRequest
+from xlt_serve.types import Prediction, Settings, check_ranges, option
 
 TEMPLATE = "This text is about {}."
 ANY = "*"
@@ -32,22 +29,31 @@ SHARPNESS = 0.05
 """Cosines are close together: they are divided by this before the softmax."""
 
 Numbers = npt.NDArray[np.float64]
+Scorer: TypeAlias = Literal["nli", "similarity"]
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
-    """As ``ZeroShotRequest`` has them."""
+class Candidates:
+    """The labels that texts may have, and how they are judged. ``template``: the hypothesis, with {}
+    for the label; one, or by language with “*” for the rest. ``multi_label``: each label on its own,
+    instead of one of them for each text."""
 
-    labels: tuple[str, ...]
-    template: str | dict[str, str] | None = None
-    multi_label: bool = False
-    scorer: str | None = None
-    language: str | None = None
-    max_length: int | None = None
-    abstain_below: float | None = None
-    top_k: int | None = None
+    labels: tuple[str, ...] = ()
+    template: str | dict[str, str] | None = option(
+        None,
+        "the hypothesis, with {} for the label; one, or by language with “*” for the rest",
+        examples=["This text is about {}.", {"de": "In diesem Text geht es um {}.", "*": "{}"}],
+    )
+    multi_label: bool = option(False, "each label on its own, instead of one of them for each text")
+    scorer: Scorer | None = option(
+        None,
+        "entailment, or likeness of text and hypothesis; else the bundle's better",
+        choices=get_args(Scorer),
+    )
 
     def __post_init__(self) -> None:
+        check_ranges(self)
+        object.__setattr__(self, "labels", tuple(self.labels))
         if not self.labels:
             raise UsageError("no labels", "there must be at least one", 'give ["sports", …]')
         if len(set(self.labels)) < len(self.labels):
@@ -69,20 +75,6 @@ class Options:
         return tuple(template.replace("{}", label) for label in self.labels)
 
 
-def options_of(request: ZeroShotRequest) -> Options:
-    language = request.language
-    return Options(
-        labels=tuple(request.labels),
-        template=request.template,
-        multi_label=request.multi_label,
-        scorer=request.scorer,
-        language=language if language is None or isinstance(language, str) else language[0],
-        max_length=request.max_length,
-        abstain_below=request.abstain_below,
-        top_k=request.top_k,
-    )
-
-
 def entailment(bundle: Bundle) -> tuple[int, int] | None:
     """The numbers of the labels for yes and no, where a bundle judges entailment."""
     manifest = bundle.manifest
@@ -94,171 +86,190 @@ def entailment(bundle: Bundle) -> tuple[int, int] | None:
     return None
 
 
-def scorer_of(bundle: Bundle, options: Options) -> str:
+def scorer_of(bundle: Bundle, asked: Candidates) -> str:
     """The one asked for, else the one that was better when the bundle was made."""
-    if options.scorer is not None:
-        return options.scorer
+    if asked.scorer is not None:
+        return asked.scorer
     return str(bundle.manifest.checks.get("zero_shot", {}).get("scorer", "nli"))
 
 
-def refuse_unfit(bundle: Bundle, options: Options) -> None:
-    scorer = scorer_of(bundle, options)
-    if scorer == "nli" and entailment(bundle) is None:
-        raise UsageError(
-            f"zero_shot on {bundle.manifest.name}",
-            "needs a bundle trained on entailment",
-            "make one with `python -m xlt_training.encoders.make_entailment --out FOLDER` and serve it beside",
-        )
-    if scorer == "similarity" and "vector" not in bundle.manifest.graphs["plain"].outputs:
-        raise UsageError(
-            f"scorer=similarity on {bundle.manifest.name}",
-            "needs a bundle with sentence vectors",
-            "export it with --vector, or use scorer=nli",
-        )
-
-
 @dataclass(frozen=True, slots=True)
-class _Job:
+class _Text:
+    """A valid text with the hypotheses of its language, one for each label."""
+
     index: int
     ids: list[int]
     language: str | None
     hypotheses: tuple[str, ...]
 
 
-def steps(
-    classifier: Classifier, texts: Sequence[object], options: Options
-) -> Steps[list[Prediction]]:
-    """One prediction for each text, in order, with a probability for each label."""
-    refuse_unfit(classifier.bundle, options)
-    out: dict[int, Prediction] = {}
-    jobs: list[_Job] = []
-    valid: list[tuple[int, str]] = []
-    for index, text in enumerate(texts):
-        try:
-            valid.append((index, str(check(text, pair=False))))
-        except ItemError as error:
-            out[index] = _failed(classifier.bundle, error)
-    rows = classifier.encoder.ids([text for _, text in valid])
-    for (index, text), ids in zip(valid, rows, strict=True):
-        if not ids:
-            empty = ItemError("empty", "no token", "a text needs at least one visible character")
-            out[index] = _failed(classifier.bundle, empty)
-            continue
-        language = options.language or detect(text).language
-        jobs.append(_Job(index, ids, language, options.hypotheses(language)))
-    wanted = sorted({hypothesis for job in jobs for hypothesis in job.hypotheses})
-    hypotheses = dict(zip(wanted, classifier.encoder.ids(wanted), strict=True))
-    if blank := [text for text, ids in hypotheses.items() if not ids]:
-        raise UsageError(f"hypothesis {blank[0]!r}", "the model reads nothing in it", "reword it")
-    if scorer_of(classifier.bundle, options) == "nli":
-        answers = yield from _entailed(classifier, jobs, hypotheses, options)
-    else:
-        answers = yield from _similar(classifier, jobs, hypotheses, options)
-    for job, answer in zip(jobs, answers, strict=True):
-        out[job.index] = answer
-    return [out[index] for index in range(len(texts))]
+class ZeroShot(Mode):
+    """One of any labels for each text, with a probability for each."""
+
+    name = "zero_shot"
+    route = ZERO_SHOT
+    options = Candidates
+    keyword = "candidates"
+
+    def refuse_unfit(
+        self, context: Context, settings: Settings, served: Mapping[str, Bundle] | None = None
+    ) -> None:
+        bundle = context.bundle
+        scorer = scorer_of(bundle, settings.of(Candidates))
+        if scorer == "nli" and entailment(bundle) is None:
+            raise UsageError(
+                f"zero_shot on {bundle.manifest.name}",
+                "needs a bundle trained on entailment",
+                "make one with `python -m xlt_training.encoders.make_entailment --out FOLDER` and"
+                " serve it beside",
+            )
+        if scorer == "similarity" and "vector" not in bundle.manifest.graphs["plain"].outputs:
+            raise UsageError(
+                f"scorer=similarity on {bundle.manifest.name}",
+                "needs a bundle with sentence vectors",
+                "export it with --vector, or use scorer=nli",
+            )
+
+    def suits(self, bundle: Bundle) -> bool:
+        return entailment(bundle) is not None
+
+    def cost(self, context: Context, settings: Settings) -> Cost:
+        asked = settings.of(Candidates)
+        if scorer_of(context.bundle, asked) == "similarity":
+            return Cost(shared=True)
+        return Cost(passes=len(asked.labels))
+
+    def steps(
+        self,
+        context: Context,
+        items: Sequence[object],
+        settings: Settings,
+        translations: Sequence[object] | None = None,
+    ) -> Steps[list[Prediction]]:
+        asked = settings.of(Candidates)
+        texts, out = self._read(context, items, settings)
+        wanted = sorted({hypothesis for text in texts for hypothesis in text.hypotheses})
+        hypotheses = dict(zip(wanted, context.encoder.ids(wanted), strict=True))
+        if blank := [text for text, ids in hypotheses.items() if not ids]:
+            raise UsageError(
+                f"hypothesis {blank[0]!r}", "the model reads nothing in it", "reword it"
+            )
+        score = _entailed if scorer_of(context.bundle, asked) == "nli" else _similar
+        scored = yield from score(context, texts, hypotheses, settings)
+        for text, (scores, truncated) in zip(texts, scored, strict=True):
+            out[text.index] = self._answer(context, text, scores, truncated, settings)
+        return [out[index] for index in range(len(items))]
+
+    def _read(
+        self, context: Context, items: Sequence[object], settings: Settings
+    ) -> tuple[list[_Text], dict[int, Prediction]]:
+        """The texts that can be read, and the answers to those that can't, by number."""
+        out: dict[int, Prediction] = {}
+        valid: dict[int, str] = {}
+        for index, item in enumerate(items):
+            try:
+                valid[index] = str(check(item, pair=False))
+            except ItemError as error:
+                out[index] = context.failed(self.name, error.code, str(error))
+        texts = []
+        told = settings.language
+        named = told if told is None or isinstance(told, str) else told[0]
+        for (index, item), ids in zip(
+            valid.items(), context.encoder.ids(list(valid.values())), strict=True
+        ):
+            if not ids:
+                empty = ItemError(
+                    "empty", "no token", "a text needs at least one visible character"
+                )
+                out[index] = context.failed(self.name, empty.code, str(empty))
+                continue
+            language = named or detect(item).language
+            hypotheses = settings.of(Candidates).hypotheses(language)
+            texts.append(_Text(index, ids, language, hypotheses))
+        return texts, out
+
+    def _answer(
+        self, context: Context, text: _Text, scores: Numbers, truncated: bool, settings: Settings
+    ) -> Prediction:
+        labels = settings.of(Candidates).labels
+        best = int(scores.argmax())
+        unsure = settings.abstain_below is not None and scores[best] < settings.abstain_below
+        named = {name: float(p) for name, p in zip(labels, scores, strict=True)}
+        return context.prediction(
+            self.name,
+            None if unsure else labels[best],
+            probabilities=largest(named, settings.top_k),
+            language=text.language,
+            tokens=len(text.ids),
+            truncated=truncated,
+            abstained="confidence" if unsure else None,
+        )
+
+
+_Scored: TypeAlias = list[tuple[Numbers, bool]]
+"""Of each text: a score for each label, and whether something had to be cut."""
 
 
 def _entailed(
-    classifier: Classifier,
-    jobs: Sequence[_Job],
-    hypotheses: dict[str, list[int]],
-    options: Options,
-) -> Steps[list[Prediction]]:
+    context: Context, texts: Sequence[_Text], hypotheses: dict[str, list[int]], settings: Settings
+) -> Steps[_Scored]:
     """Without ``multi_label``, labels compete by how much they are entailed; with it, each is weighed
     against its own contradiction."""
-    found = entailment(classifier.bundle)
+    asked, found = settings.of(Candidates), entailment(context.bundle)
     assert found is not None
-    pairs = [[job.ids, hypotheses[text]] for job in jobs for text in job.hypotheses]
-    tokens = _fitted(classifier, pairs, options)
+    pairs = [[text.ids, hypotheses[name]] for text in texts for name in text.hypotheses]
+    tokens = _fitted(context, pairs, settings)
     outputs = yield from _run(tokens)
-    temperature = classifier.bundle.manifest.temperature("plain")
-    width = len(options.labels)
-    answers = []
-    for number, job in enumerate(jobs):
+    temperature = context.bundle.manifest.temperature("plain")
+    width = len(asked.labels)
+    out: _Scored = []
+    for number in range(len(texts)):
         mine = slice(number * width, (number + 1) * width)
-        logits = outputs["logits"][mine].astype(np.float64) if outputs else np.zeros((0, 0))
-        if options.multi_label:
+        logits = outputs["logits"][mine].astype(np.float64)
+        if asked.multi_label:
             scores = softmax(logits[:, list(found)], temperature)[:, 0]
         else:
             scores = softmax(logits[:, found[0]][None], temperature)[0]
-        answers.append(_answer(classifier.bundle, job, tokens[mine], scores, options))
-    return answers
+        out.append((scores, any(each.truncated for each in tokens[mine])))
+    return out
 
 
 def _similar(
-    classifier: Classifier,
-    jobs: Sequence[_Job],
-    hypotheses: dict[str, list[int]],
-    options: Options,
-) -> Steps[list[Prediction]]:
+    context: Context, texts: Sequence[_Text], hypotheses: dict[str, list[int]], settings: Settings
+) -> Steps[_Scored]:
     """Cosines; with ``multi_label`` their positive part, which is no calibrated probability."""
     names = list(hypotheses)
-    sides = [[job.ids] for job in jobs] + [[hypotheses[name]] for name in names]
-    tokens = _fitted(classifier, sides, options)
+    sides = [[text.ids] for text in texts] + [[hypotheses[name]] for name in names]
+    tokens = _fitted(context, sides, settings)
     outputs = yield from _run(tokens)
-    answers = []
+    out: _Scored = []
     if outputs:
         vectors = outputs["vector"].astype(np.float64)
         vectors /= np.linalg.norm(vectors, axis=1, keepdims=True) + 1e-12
-        places = {name: len(jobs) + number for number, name in enumerate(names)}
-        for number, job in enumerate(jobs):
-            cosines = vectors[[places[text] for text in job.hypotheses]] @ vectors[number]
-            scores = np.clip(cosines, 0, 1) if options.multi_label else _soft(cosines)
-            answers.append(_answer(classifier.bundle, job, [tokens[number]], scores, options))
-    return answers
-
-
-def _soft(cosines: Numbers) -> Numbers:
-    rows: Numbers = softmax(cosines[None], SHARPNESS)[0].astype(np.float64)
-    return rows
+        places = {name: len(texts) + number for number, name in enumerate(names)}
+        for number, text in enumerate(texts):
+            cosines = vectors[[places[name] for name in text.hypotheses]] @ vectors[number]
+            scores = softmax(cosines[None], SHARPNESS)[0]
+            if settings.of(Candidates).multi_label:
+                scores = np.clip(cosines, 0, 1)
+            out.append((scores, tokens[number].truncated))
+    return out
 
 
 def _run(tokens: Sequence[Tokens]) -> Steps[dict[str, Any]]:
     pieces: list[Piece] = [each.pieces[0] for each in tokens]
     if not pieces:
         return {}
-    outputs = yield RunRequest("plain", pieces)
+    outputs: dict[str, Any] = yield RunRequest("plain", pieces)
     return outputs
 
 
-def _fitted(
-    classifier: Classifier, sides: Sequence[list[list[int]]], options: Options
-) -> list[Tokens]:
-    encoder = classifier.encoder
-    limit = min(options.max_length or encoder.max_length, encoder.max_length)
+def _fitted(context: Context, sides: Sequence[list[list[int]]], settings: Settings) -> list[Tokens]:
+    encoder = context.encoder
+    limit = min(settings.max_length or encoder.max_length, encoder.max_length)
     out = []
     for each in sides:
         fitted = encoder.fit(each, limit, "truncate")
         assert isinstance(fitted, Tokens)
         out.append(fitted)
     return out
-
-
-def _answer(
-    bundle: Bundle, job: _Job, tokens: Sequence[Tokens], scores: Numbers, options: Options
-) -> Prediction:
-    best = int(scores.argmax())
-    unsure = options.abstain_below is not None and scores[best] < options.abstain_below
-    named = {name: float(p) for name, p in zip(options.labels, scores, strict=True)}
-    return Prediction(
-        label=None if unsure else options.labels[best],
-        probabilities=largest(named, options.top_k),
-        language=job.language,
-        tokens=len(job.ids),
-        truncated=any(each.truncated for each in tokens),
-        mode="zero_shot",
-        abstained="confidence" if unsure else None,
-        bundle=bundle.manifest.name,
-        version=bundle.manifest.version,
-    )
-
-
-def _failed(bundle: Bundle, error: ItemError) -> Prediction:
-    return Prediction(
-        label=None,
-        mode="zero_shot",
-        error=Failure(error.code, str(error)),
-        bundle=bundle.manifest.name,
-        version=bundle.manifest.version,
-    )

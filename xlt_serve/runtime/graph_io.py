@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from xlt_serve.runtime.shapes import Dims, Sizes, names, split
-from xlt_serve.smoothing.noise import Noise, Source
+from xlt_serve.smoothing.noise import Noise, NoiseSource
 from xlt_serve.text.tokens import Piece
 
 Feeds: TypeAlias = dict[str, npt.NDArray[Any]]
@@ -106,9 +106,10 @@ class GraphIO(ABC, Generic[R]):
         """
         return self.feeds(self.example_rows(sizes, vocabulary, ragged))
 
-    def logits_of(self, outputs: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    @classmethod
+    def logits_of(cls, outputs: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[Any]:
         """[rows, streams, labels]"""
-        return np.stack([outputs[name] for name in self.logits], axis=1)
+        return np.stack([outputs[name] for name in cls.logits], axis=1)
 
     def fill(self, name: str, buffer: npt.NDArray[Any], array: npt.NDArray[Any]) -> None:
         """Copy an input into a buffer that is at least as large; the rest becomes padding."""
@@ -201,7 +202,7 @@ class PerturbedIO(GraphIO[PerturbedRow]):
 
     def noise(self, rows: Sequence[PerturbedRow], longest: int) -> npt.NDArray[np.float32]:
         """[rows, longest + prompts, width], 0 at padding; [rows, width] at the encoder's output."""
-        source = Source()
+        source = NoiseSource()
         positions = () if self.extra is None else (longest + self.extra,)
         out = np.zeros((len(rows), *positions, self.width), dtype=np.float32)
         for place, row in zip(out, rows, strict=True):

@@ -11,7 +11,7 @@ from xlt_serve.runtime.gpu import buckets as bucketing
 from xlt_serve.runtime.gpu import providers, tensorrt
 from xlt_serve.runtime.gpu.binding import BoundSession
 from xlt_serve.runtime.gpu.buckets import Buckets
-from xlt_serve.runtime.gpu.tensorrt import Cache, Profile
+from xlt_serve.runtime.gpu.tensorrt import EngineCache, Profile
 from xlt_serve.runtime.graph_io import GRAPHS, GraphIO
 from xlt_serve.runtime.onnx_file import OnnxFile
 from xlt_serve.runtime.session import Options, Session
@@ -82,7 +82,7 @@ def buckets_of(bundle: Bundle, budget: int) -> Buckets:
 
 def engine_of(
     bundle: Bundle, graph: str, options: Options, buckets: Buckets
-) -> tuple[Profile, Cache]:
+) -> tuple[Profile, EngineCache]:
     """The profile of a graph and where its engine belongs on this machine."""
     found = described(bundle, graph)
     chosen = tensorrt.profile({name: value.dims for name, value in found.inputs.items()}, buckets)

@@ -1,19 +1,22 @@
-"""Prediction as steps: what is asked of a model, apart from how it is run.
+"""Prediction as steps: what is asked of models and translators, apart from how it is run.
 
-A prediction is a generator. It yields a ``RunRequest`` (rows for one graph of the bundle), is sent the
-outputs of those rows, and returns its answer in the end. It never runs anything itself, so the same
-logic serves a list in a script (``drive``: one after the other) and a live queue that fills each
-batch with the rows of many requests.
+A prediction is a generator. It yields requests: rows for one graph of the bundle, or texts to
+translate. It is sent what comes of each, and returns its answer in the end. It never runs anything
+itself, so the same logic serves a list in a script (``Driven``: one request after the other) and a
+live queue that fills each batch with the rows of many requests.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+
+from xlt_serve.types import Outcome
 
 Outputs: TypeAlias = dict[str, npt.NDArray[Any]]
 """Each output of the graph by name, [rows, …]."""
@@ -34,19 +37,75 @@ class RunRequest:
     rows: Sequence[Row]
 
 
+@dataclass(frozen=True, slots=True)
+class TranslateRequest:
+    """Translate each text from its language (None: not known) into ``target``; answered with an
+    ``Outcome`` for each. ``meanwhile`` is work for the time that the engines take."""
+
+    texts: Sequence[str]
+    languages: Sequence[str | None]
+    target: str
+    meanwhile: Callable[[], object]
+
+
 T = TypeVar("T")
-Steps: TypeAlias = Generator[RunRequest, Outputs, T]
+Steps: TypeAlias = Generator[RunRequest | TranslateRequest, Any, T]
+"""Sent ``Outputs`` for a ``RunRequest``, a list of outcomes for a ``TranslateRequest``."""
+
+Run: TypeAlias = Callable[[RunRequest], Outputs]
+Submit: TypeAlias = Callable[[TranslateRequest], "Future[list[Outcome]]"]
 
 
-def drive(steps: Steps[T], run: Callable[[RunRequest], Outputs]) -> T:
-    """The answer of ``steps``, each request run when it comes."""
+class Driven(Generic[T]):
+    """Steps on their way. They are begun at once: up to their first run, translating under way."""
+
+    def __init__(self, steps: Steps[T], submit: Submit) -> None:
+        self._steps, self._submit = steps, submit
+        self._translating: Future[list[Outcome]] | None = None
+        self._request: RunRequest | TranslateRequest | None = None
+        self._answer: T
+        self._send(None)
+
+    def finish(self, run: Run) -> T:
+        """The answer, each request run when it comes."""
+        while self._request is not None:
+            if isinstance(self._request, RunRequest):
+                self._send(run(self._request))
+            else:
+                assert self._translating is not None
+                self._send(self._translating.result())
+        return self._answer
+
+    def cancel(self) -> None:
+        """Nobody waits any more for what is being translated."""
+        if self._translating is not None:
+            self._translating.cancel()
+
+    def _send(self, value: Any) -> None:
+        try:
+            self._request = self._steps.send(value)
+        except StopIteration as done:
+            self._request, self._answer = None, done.value
+            return
+        if isinstance(self._request, TranslateRequest):
+            self._translating = self._submit(self._request)
+            self._request.meanwhile()
+
+
+def drive(steps: Steps[T], run: Run, submit: Submit | None = None) -> T:
+    """The answer of ``steps``; without ``submit`` they may not ask for translations."""
+    driven = Driven(steps, submit or _no_translations)
     try:
-        request = next(steps)
-        while True:
-            request = steps.send(run(request))
-    except StopIteration as done:
-        answer: T = done.value
-        return answer
+        return driven.finish(run)
+    except BaseException:
+        driven.cancel()
+        raise
+
+
+def _no_translations(request: TranslateRequest) -> Future[list[Outcome]]:
+    raise TypeError(
+        f"{len(request.texts)} texts are to be translated, and nobody is there to do it"
+    )
 
 
 def join(parts: Sequence[tuple[Sequence[int], Outputs]], rows: int) -> Outputs:

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
+from xlt_serve import translation
+from xlt_serve.bundle import Bundle
+from xlt_serve.classifier import Classifier
 from xlt_serve.errors import XltError
+from xlt_serve.runtime.session import Options, available_cores
 from xlt_serve.scoring.order import Order
 from xlt_serve.scoring.window import Row, Window, slices
 from xlt_serve.types import Failure, Prediction
@@ -14,9 +19,27 @@ from xlt_serve.types import Failure, Prediction
 class Predictor(Protocol):
     """What scoring needs of a ``Classifier``."""
 
-    def predict(self, items: Sequence[object], **settings: Any) -> list[Prediction]: ...
+    def predict(
+        self, items: Sequence[object], *, translations: Any = None, **settings: Any
+    ) -> list[Prediction]: ...
 
     def sizes(self, items: Sequence[object]) -> list[int]: ...
+
+
+def opened(bundle: Bundle, order: Order) -> Classifier:
+    options = Options(threads=1, provider=order.provider)
+    translators = None
+    if order.translators is not None:
+        # A file is in no hurry, and the engines' own time-outs hold.
+        translators = translation.load(Path(order.translators), patient=True)
+    return Classifier(bundle, options, order.budget, translators, order.tables)
+
+
+def workers_of(order: Order) -> int:
+    """On a GPU two: one prepares while the other runs. With translators twice as many: while some
+    wait for their translations, the others run."""
+    least = available_cores() if order.provider == "cpu" else 2
+    return order.workers or (2 * least if order.translators else least)
 
 
 class Answerer:
@@ -64,10 +87,11 @@ class Answerer:
         return (first, _text(row.get(self.order.pair))) if self.order.pair else first
 
     def _predict(self, rows: Sequence[Row]) -> list[Prediction]:
-        settings = dict(self.order.settings)
-        if self.order.translation:
-            settings["translations"] = [row.get(self.order.translation) or None for row in rows]
-        return self.predictor.predict([self.item(row) for row in rows], **settings)
+        items, settings = [self.item(row) for row in rows], self.order.settings
+        if self.order.translation is None:
+            return self.predictor.predict(items, **settings)
+        given = [row.get(self.order.translation) or None for row in rows]
+        return self.predictor.predict(items, translations=given, **settings)
 
     def _alone(self, row: Row) -> Prediction:
         try:

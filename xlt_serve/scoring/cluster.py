@@ -20,12 +20,13 @@ from typing import Any, NoReturn
 from xlt_serve import bundle as bundles
 from xlt_serve.bundle import Bundle
 from xlt_serve.errors import DataError, UsageError, XltError
-from xlt_serve.scoring.answer import Answerer
+from xlt_serve.scoring.answer import Answerer, opened
 from xlt_serve.scoring.counts import Counts, Progress, count
 from xlt_serve.scoring.journal import Journal, explained, write_whole
-from xlt_serve.scoring.local import Piece
+from xlt_serve.scoring.local import ScoredWindow, refuse_bad
 from xlt_serve.scoring.order import Layout, Order, Unit
 from xlt_serve.scoring.packages import needed
+from xlt_serve.scoring.reading import read
 from xlt_serve.scoring.window import BEGIN, Position
 from xlt_serve.scoring.writers import Writer
 
@@ -46,8 +47,6 @@ class Shard:
 
 def shards(order: Order, units: Sequence[Unit]) -> Iterator[Shard]:
     """The input is read once to find where windows begin: a quoted field may hold any line."""
-    from xlt_serve.scoring.run import read
-
     number = 0
     for unit, described in enumerate(units):
         for index, source in enumerate(described.sources):
@@ -143,8 +142,6 @@ class Actor:
         parts: str,
         todo: dict[int, Shard],
     ) -> None:
-        from xlt_serve.scoring.run import opened
-
         self.order, self.units, self.writers = order, units, writers
         self.parts, self.todo = Path(parts), todo
         self.answerer = Answerer(opened(bundles.load(bundle), order), order)
@@ -170,8 +167,6 @@ class Actor:
         return f"{url} from line {shard.start.line + 1}"
 
     def _make(self, shard: Shard) -> Counts:
-        from xlt_serve.scoring.run import read, refuse_bad
-
         unit = self.units[shard.unit]
         source = unit.sources[shard.source]
         keys = source.keys if unit.keyed else {}
@@ -184,7 +179,7 @@ class Actor:
                 for numbers in self.answerer.slices(window)
             ]
             predictions = self.answerer.assembled(window, done)
-            refuse_bad(self.order, Piece(shard.unit, shard.source, window, predictions))
+            refuse_bad(self.order, ScoredWindow(shard.unit, shard.source, window, predictions))
             data += self.writers[shard.unit].window(window, predictions, keys)
             counts.add(count(predictions))
         write_whole(_part(self.parts, shard, "data"), data)

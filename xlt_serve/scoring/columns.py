@@ -10,6 +10,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from xlt_serve.modes import MODES
 from xlt_serve.scoring.packages import arrow
 from xlt_serve.types import Prediction
 
@@ -25,15 +26,10 @@ PLAIN = (
     "abstained",
     "error",
 )
-FURTHER = {
-    "smoothed": ("votes", "draws", "seed", "lower_bound", "certificate", "warning"),
-    "translate": ("translation", "translator", "reason"),
-    "paired": ("mixed", "ratio", "translation", "translator", "reason"),
-}
 
 
 def added(mode: str) -> tuple[str, ...]:
-    return PLAIN + FURTHER.get(mode, ())
+    return PLAIN + MODES[mode].fields
 
 
 def values(prediction: Prediction, names: Sequence[str]) -> dict[str, Any]:

@@ -50,7 +50,8 @@ def count(predictions: Iterable[Prediction]) -> Counts:
         out.truncated += prediction.truncated
         out.tokens += prediction.tokens
         if prediction.error is None:
-            out.languages[prediction.language or "?"] += 1
+            spoken = prediction.language or "?"
+            out.languages[spoken if isinstance(spoken, str) else "-".join(spoken)] += 1
     return out
 
 

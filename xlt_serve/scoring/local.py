@@ -15,17 +15,19 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
 
+from xlt_serve.errors import DataError
 from xlt_serve.scoring.answer import Answerer
+from xlt_serve.scoring.order import Order
 from xlt_serve.scoring.window import Window
 from xlt_serve.types import Prediction
 
 T = TypeVar("T")
-AHEAD = 2
+PREFETCH = 2
 """Windows that may wait between two stages."""
 
 
 @dataclass(slots=True)
-class Piece:
+class ScoredWindow:
     """A window on its way: whose it is, and later what was predicted."""
 
     unit: int
@@ -34,7 +36,7 @@ class Piece:
     predictions: list[Prediction]
 
 
-def ahead(values: Iterator[T], depth: int = AHEAD) -> Iterator[T]:
+def prefetched(values: Iterator[T], depth: int = PREFETCH) -> Iterator[T]:
     """The same values, made by a thread of its own, at most ``depth`` before they are wanted.
 
     Its error is raised here; when nobody wants more, it stops.
@@ -81,11 +83,11 @@ def ahead(values: Iterator[T], depth: int = AHEAD) -> Iterator[T]:
 
 
 def answered(
-    pieces: Iterator[Piece], answerer: Answerer, workers: int, rows: int
-) -> Iterator[Piece]:
+    pieces: Iterator[ScoredWindow], answerer: Answerer, workers: int, rows: int
+) -> Iterator[ScoredWindow]:
     """The pieces in order with their predictions; about ``rows`` rows are under way at a time."""
     pool = ThreadPoolExecutor(workers, thread_name_prefix="score")
-    waiting: deque[tuple[Piece, list[tuple[list[int], Future[list[Prediction]]]]]] = deque()
+    waiting: deque[tuple[ScoredWindow, list[tuple[list[int], Future[list[Prediction]]]]]] = deque()
     held = 0
     try:
         for piece in pieces:
@@ -108,8 +110,22 @@ def answered(
 
 
 def _done(
-    piece: Piece, parts: list[tuple[list[int], Future[list[Prediction]]]], answerer: Answerer
-) -> Piece:
+    piece: ScoredWindow, parts: list[tuple[list[int], Future[list[Prediction]]]], answerer: Answerer
+) -> ScoredWindow:
     found = [(numbers, future.result()) for numbers, future in parts]
     piece.predictions = answerer.assembled(piece.window, found)
     return piece
+
+
+def refuse_bad(order: Order, piece: ScoredWindow) -> None:
+    """``--strict``: the first row without an answer is the end."""
+    if not order.strict:
+        return
+    for row, prediction in enumerate(piece.predictions):
+        if prediction.error:
+            last = piece.window.end.line
+            raise DataError(
+                f"row {row + 1} of the {len(piece.predictions)} that end at line {last}",
+                f"{prediction.error.code}: {prediction.error.message}",
+                "mend it, or leave out --strict",
+            )

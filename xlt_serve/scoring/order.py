@@ -10,8 +10,8 @@ from typing import Any
 
 from xlt_serve import translation
 from xlt_serve.bundle import Bundle, digest
-from xlt_serve.classifier import default_budget
 from xlt_serve.errors import UsageError
+from xlt_serve.runtime.batching import default_budget
 from xlt_serve.scoring import codecs, places
 from xlt_serve.scoring.places import OUTPUTS, PIPE, Source
 from xlt_serve.scoring.window import MOST_ROWS

@@ -7,25 +7,20 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from xlt_serve import bundle as bundles
-from xlt_serve import translation
 from xlt_serve.bundle import Bundle
-from xlt_serve.classifier import Classifier
 from xlt_serve.errors import DataError, UsageError
-from xlt_serve.runtime.session import Options, available_cores
-from xlt_serve.scoring import columns, parquet, places, publish
-from xlt_serve.scoring import text_files as text
-from xlt_serve.scoring.answer import Answerer, Predictor
+from xlt_serve.scoring import cluster, columns, places, publish, reading
+from xlt_serve.scoring.answer import Answerer, Predictor, opened, workers_of
 from xlt_serve.scoring.counts import Counts, Progress, count
 from xlt_serve.scoring.input_columns import Kept, keep, of_rows
 from xlt_serve.scoring.journal import Journal, Place, Recovered, write_whole
-from xlt_serve.scoring.local import Piece, ahead, answered
+from xlt_serve.scoring.local import ScoredWindow, answered, prefetched, refuse_bad
 from xlt_serve.scoring.order import Layout, Order, Unit, difference, essence, layout
-from xlt_serve.scoring.places import PIPE, Source
-from xlt_serve.scoring.window import BEGIN, Position, Window
+from xlt_serve.scoring.places import PIPE
+from xlt_serve.scoring.window import BEGIN, Window
 from xlt_serve.scoring.writers import Writer
 
 RUN = "run.json"
@@ -64,8 +59,6 @@ def score(order: Order, quiet: bool = True, open_predictor: Open | None = None) 
             return Summary(publish.publish(order, found, journal), "")
         progress = Progress(state.counts, quiet=quiet)
         if order.engine == "ray":
-            from xlt_serve.scoring import cluster
-
             writers = [_writer(order, bundle, unit) for unit in found.units]
             cluster.run(order, bundle, found, writers, journal.folder, progress)
         else:
@@ -79,22 +72,6 @@ def score(order: Order, quiet: bool = True, open_predictor: Open | None = None) 
         publish.finish(order, found, journal, writers, wanted, progress.done)
         publish.publish(order, found, journal)
     return Summary(progress.done, said)
-
-
-def opened(bundle: Bundle, order: Order) -> Classifier:
-    options = Options(threads=1, provider=order.provider)
-    translators = None
-    if order.translators is not None:
-        translators = translation.load(Path(order.translators))
-        translators.deadline = None  # a file is in no hurry, and the engines' own time-outs hold
-    return Classifier(bundle, options, order.budget, translators, order.tables)
-
-
-def workers_of(order: Order) -> int:
-    """On a GPU two: one prepares while the other runs. With translators twice as many: while some
-    wait for their translations, the others run."""
-    least = available_cores() if order.provider == "cpu" else 2
-    return order.workers or (2 * least if order.translators else least)
 
 
 def with_columns(order: Order, bundle: Bundle, found: Layout) -> Order:
@@ -113,7 +90,7 @@ def with_columns(order: Order, bundle: Bundle, found: Layout) -> Order:
             "leave it out",
         )
     first = found.units[0].sources[0]
-    names = _names(first)
+    names = reading.names(first)
     if found.units[0].keyed:
         names += [key for key in first.keys if key not in names]
     guessed = names[0] if len(names) == 1 else "text"
@@ -132,69 +109,6 @@ def with_columns(order: Order, bundle: Bundle, found: Layout) -> Order:
             "give another --prefix than " + order.prefix,
         )
     return replace(order, text=wanted["--text"])
-
-
-def read(source: Source, start: Position, rows: int) -> Iterator[Window]:
-    reader = parquet.windows if source.format == "parquet" else text.windows
-    return reader(source, start, rows)
-
-
-def pieces(order: Order, units: tuple[Unit, ...], place: Place) -> Iterator[Piece]:
-    """All windows from a place on."""
-    for number, unit in enumerate(units):
-        if number < place.unit:
-            continue
-        for index, source in enumerate(unit.sources):
-            here = number == place.unit
-            if here and index < place.source:
-                continue
-            start = place.position if here and index == place.source else BEGIN
-            if source.is_pipe and start != BEGIN:
-                windows = _reread(source, place, order.window)
-            else:
-                windows = read(source, start, order.window)
-            for window in windows:
-                yield Piece(number, index, window, [])
-
-
-def refuse_bad(order: Order, piece: Piece) -> None:
-    """``--strict``: the first row without an answer is the end."""
-    if not order.strict:
-        return
-    for row, prediction in enumerate(piece.predictions):
-        if prediction.error:
-            last = piece.window.end.line
-            raise DataError(
-                f"row {row + 1} of the {len(piece.predictions)} that end at line {last}",
-                f"{prediction.error.code}: {prediction.error.message}",
-                "mend it, or leave out --strict",
-            )
-
-
-def _names(source: Source) -> list[str]:
-    """The columns of a file; of JSON lines those in its first rows; of a pipe nobody knows yet."""
-    if source.is_pipe:
-        return [text.TEXT] if source.format == "txt" else []
-    if source.format == "parquet":
-        return list(parquet.schema(source).names)
-    if source.format == "jsonl":
-        first = next(text.windows(source), None)
-        return list(dict.fromkeys(key for row in first.rows for key in row)) if first else []
-    return text.columns(source)
-
-
-def _reread(source: Source, place: Place, rows: int) -> Iterator[Window]:
-    """A pipe is read from its beginning again, and must give what it gave."""
-    windows = read(source, BEGIN, rows)
-    for window in windows:
-        if window.end.offset == place.position.offset and window.digest == place.digest:
-            yield from windows
-            return
-        if window.end.offset >= place.position.offset:
-            break
-    raise UsageError(
-        "-", "does not give the same rows again", "give the same input, or --overwrite"
-    )
 
 
 def _writer(order: Order, bundle: Bundle, unit: Unit, kept: Kept | None = None) -> Writer:
@@ -225,7 +139,7 @@ def _locally(
     finished = state.finished
     place = Place(state.place.unit + 1) if finished else state.place
     known = _piped(journal) if state.place != Place() or finished else None
-    stream = _Answered(order, bundle, units, place, opening)
+    stream = _ScoredWindows(order, bundle, units, place, opening)
     progress.start()
     with contextlib.closing(stream):
         for number in range(place.unit, len(units)):
@@ -267,19 +181,19 @@ def _piped(journal: Journal) -> Kept | None:
     return Kept(tuple(found["names"]), found["kinds"])
 
 
-class _Answered:
-    """The answered windows, unit by unit, made ahead by threads of their own."""
+class _ScoredWindows:
+    """The answered windows, unit by unit, prefetched by threads of their own."""
 
     def __init__(
         self, order: Order, bundle: Bundle, units: tuple[Unit, ...], place: Place, opening: Open
     ) -> None:
         answerer = Answerer(opening(bundle, order), order)
-        reading = ahead(pieces(order, units, place))
-        answering = answered(reading, answerer, workers_of(order), order.window)
-        self._pieces = ahead(answering)
-        self._held: Piece | None = None
+        windows = prefetched(reading.pieces(order, units, place))
+        answering = answered(windows, answerer, workers_of(order), order.window)
+        self._pieces = prefetched(answering)
+        self._held: ScoredWindow | None = None
 
-    def of(self, unit: int) -> Iterator[Piece]:
+    def of(self, unit: int) -> Iterator[ScoredWindow]:
         while True:
             piece, self._held = self._held or next(self._pieces, None), None
             if piece is None:
@@ -304,7 +218,7 @@ def _columns_of(unit: Unit, first: Window | None) -> Kept | None:
     return Kept(tuple(rows[0]) if rows else (), {})
 
 
-def _share(units: tuple[Unit, ...], unit: int, piece: Piece) -> float:
+def _share(units: tuple[Unit, ...], unit: int, piece: ScoredWindow) -> float:
     files = sum(len(u.sources) for u in units)
     before = sum(len(u.sources) for u in units[:unit]) + piece.source
     return (before + piece.window.progress) / files
@@ -314,7 +228,7 @@ def _to_pipe(order: Order, bundle: Bundle, found: Layout, quiet: bool, opening: 
     """Nothing to resume and nothing to hide: each window as soon as it is answered."""
     unit = found.units[0]
     progress = Progress(Counts(), quiet=quiet or sys.stdout.isatty())
-    stream = _Answered(order, bundle, found.units, Place(), opening)
+    stream = _ScoredWindows(order, bundle, found.units, Place(), opening)
     progress.start()
     writer: Writer | None = None
     out = sys.stdout.buffer

@@ -3,32 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from xlt_serve import wire
+from xlt_serve import modes, wire
+from xlt_serve.classifier import NO_TRANSLATOR, Classifier
 from xlt_serve.errors import UsageError
-from xlt_serve.modes import paired
-from xlt_serve.runtime.steps import Steps
+from xlt_serve.modes.base import Cost
+from xlt_serve.runtime.steps import TranslateRequest
 from xlt_serve.serving.failures import Refusal
 from xlt_serve.serving.registry import Loaded
-from xlt_serve.serving.scheduler import RunFailed, Scheduler, Ticket
-from xlt_serve.smoothing import certify
-from xlt_serve.translation import items as renderings
-from xlt_serve.types import Failure, Prediction, Settings
+from xlt_serve.serving.scheduler import RunFailed, Scheduler, Ticket, Translate
+from xlt_serve.types import Outcome, Prediction, Settings
 
 CHUNK = 32
 """Items that are tokenised together: while the first chunk runs, the next is tokenised."""
 
-
 FOR_TRANSLATING = 0.7
 """Share of a request's time that translating may take: what is late is predicted without it."""
-
-Chunks: TypeAlias = Callable[[int, int], Awaitable[Steps[list[Prediction]]]]
-"""(start, end) → the steps of these items."""
 
 
 class TooLate(Exception):
@@ -36,22 +30,17 @@ class TooLate(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
-    """Of a request. ``times``: how often each text runs; ``whole``: not in chunks, since each would
-    repeat what they share; ``elsewhere``: others have work with it first, as translators do;
-    ``simple``: its texts are all that is tokenised."""
+class Query:
+    """What a request asks, once it is understood. ``timeout`` in seconds."""
 
-    times: int = 1
-    whole: bool = False
-    elsewhere: bool = False
-    simple: bool = False
-
-
-ONCE = Cost()
+    items: Sequence[object]
+    settings: Settings
+    timeout: float
+    translations: Sequence[object] | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class AnsweredQuery:
     """``failed``: why items could not be run, for the log."""
 
     predictions: list[Prediction]
@@ -60,38 +49,37 @@ class Answered:
     failed: Sequence[RunFailed] = ()
 
 
-async def answer(
-    scheduler: Scheduler,
-    loaded: Loaded,
-    items: Sequence[object],
-    steps: Chunks,
-    timeout: float,
-    cost: Cost = ONCE,
-) -> Answered:
-    """Predictions of all items, in order, by the steps of each chunk of them."""
+async def answer(scheduler: Scheduler, loaded: Loaded, query: Query) -> AnsweredQuery:
+    """Predictions of all items, in order, chunk by chunk."""
     begun = time.perf_counter()
-    times = cost.times
-    width = max(1, 8 * CHUNK // max(8, times))  # many labels: fewer texts
-    if cost.whole:
-        width = max(1, len(items))
-    chunks = [(start, min(start + width, len(items))) for start in range(0, len(items), width)]
-    size, count = times * size_of(items), max(1, len(chunks))
-    ticket = scheduler.admit(size, timeout, count, times * len(items), cost.elsewhere, cost.simple)
+    classifier, items, mode = loaded.classifier, query.items, modes.of(query.settings)
+    settings = mode.resolved(query.settings)
+    cost = mode.cost(classifier.context, settings)
+    chunks = chunks_of(len(items), cost)
+    ticket = scheduler.admit(
+        cost.passes * size_of(items),
+        query.timeout,
+        generators=max(1, len(chunks)),
+        rows=cost.passes * len(items),
+        elsewhere=mode.translates,
+        small=cost.light,
+    )
     # A long request must not fill the queue that short ones need too.
     share = scheduler.limits.tokens // 4
-    window = asyncio.Semaphore(max(2, share * count // (ticket.guess + 1)))
+    window = asyncio.Semaphore(max(2, share * max(1, len(chunks)) // (ticket.guess + 1)))
     failed: list[RunFailed] = []
+    translate = translator(classifier, FOR_TRANSLATING * query.timeout)
 
     async def predicted(start: int, end: int) -> list[Prediction]:
         """Of these items; one that can't be run fails alone, the others run without it."""
+        given = None if query.translations is None else query.translations[start:end]
+        steps = classifier.steps(items[start:end], settings, given)
         try:
-            with scheduler.elsewhere(ticket):
-                made = await steps(start, end)
-            return await scheduler.predict(ticket, made, loaded.classifier.runners)
+            return await scheduler.predict(ticket, steps, classifier.runners, translate)
         except RunFailed as error:
             if end - start == 1:
                 failed.append(error)
-                return [Prediction(None, error=Failure(error.code, str(error)))]
+                return [classifier.context.failed(mode.name, error.code, str(error))]
             middle = (start + end) // 2
             return [*await predicted(start, middle), *await predicted(middle, end)]
 
@@ -100,7 +88,7 @@ async def answer(
             return await predicted(start, end)
 
     try:
-        async with asyncio.timeout(timeout):
+        async with asyncio.timeout(query.timeout):
             if len(chunks) == 1:  # most requests; tasks would cost them a tenth of a millisecond
                 found = [await predicted(*chunks[0])]
             else:
@@ -114,50 +102,28 @@ async def answer(
     finally:
         scheduler.leave(ticket)
     predictions = [prediction for chunk_ in found for prediction in chunk_]
-    return Answered(predictions, ticket, time.perf_counter() - begun, failed)
+    return AnsweredQuery(predictions, ticket, time.perf_counter() - begun, failed)
 
 
-def classify(
-    loaded: Loaded,
-    items: Sequence[object],
-    settings: Settings,
-    timeout: float,
-    pairing: Sequence[str] = (),
-) -> Chunks:
-    """The steps of a chunk, once it is translated, where its mode wants that: while one is, another
-    runs. Votes of all chunks have one seed, as if they were one. ``pairing``: the bundles that can
-    pair, to name to a client who asked another."""
-    if settings.mode == "paired":
-        paired.refuse_unfit(loaded.classifier.bundle, pairing)
-    loaded.classifier.refuse_unfit(settings)
-    if settings.mode == "smoothed" and settings.smoothing.seed is None:
-        seed = secrets.randbits(48)
-        settings = replace(settings, smoothing=replace(settings.smoothing, seed=seed))
-    given = renderings.given(items, settings)
+def translator(classifier: Classifier, seconds: float) -> Translate:
+    async def translate(request: TranslateRequest) -> list[Outcome]:
+        if classifier.translators is None:
+            return [NO_TRANSLATOR] * len(request.texts)
+        return await classifier.translators.translate_async(
+            request.texts, request.languages, request.target, seconds
+        )
 
-    async def steps(start: int, end: int) -> Steps[list[Prediction]]:
-        chunk, its = items[start:end], settings
-        if settings.mode in renderings.MODES:
-            its = await loaded.classifier.renderer.translated_async(
-                chunk, replace(settings, translations=given[start:end]), FOR_TRANSLATING * timeout
-            )
-        return loaded.classifier.steps(chunk, its)
-
-    return steps
+    return translate
 
 
-def cost_of(settings: Settings) -> Cost:
-    """At least."""
-    if settings.mode == "smoothed":
-        # Label and bound share alpha.
-        fewest = certify.fewest_votes(settings.smoothing.alpha / 2)
-        return Cost(min(settings.smoothing.samples, fewest))
-    if settings.mode == "plain":
-        return Cost(simple=True)
-    return Cost(2 if settings.mode == "paired" else 1, elsewhere=True)
+def chunks_of(items: int, cost: Cost) -> list[tuple[int, int]]:
+    """(start, end) of each; the more passes an item has, the fewer items. Items that share work stay
+    together."""
+    width = max(1, items) if cost.shared else max(1, 8 * CHUNK // max(8, cost.passes))
+    return [(start, min(start + width, items)) for start in range(0, items, width)]
 
 
-def items_of(request: wire.ClassifyRequest, most: int) -> list[Any]:
+def items_of(request: wire.ClassifyBody, most: int) -> list[Any]:
     texts, pairs = request.texts, request.pairs
     if (texts is None) == (pairs is None):
         raise UsageError(
@@ -193,14 +159,14 @@ def size_of(items: Sequence[object]) -> int:
     )
 
 
-def body(answered: Answered, loaded: Loaded) -> dict[str, Any]:
+def body(reply: AnsweredQuery, loaded: Loaded) -> dict[str, Any]:
     manifest = loaded.classifier.bundle.manifest
     return {
-        "predictions": [prediction.to_dict() for prediction in answered.predictions],
+        "predictions": [prediction.to_dict() for prediction in reply.predictions],
         "bundle": {"name": manifest.name, "version": manifest.version},
         "timings": {
-            "queue_ms": round(1000 * (answered.ticket.waited or 0.0), 3),
-            "run_ms": round(1000 * answered.ticket.ran, 3),
-            "predict_ms": round(1000 * answered.seconds, 3),
+            "queue_ms": round(1000 * (reply.ticket.waited or 0.0), 3),
+            "run_ms": round(1000 * reply.ticket.ran, 3),
+            "predict_ms": round(1000 * reply.seconds, 3),
         },
     }

@@ -16,23 +16,22 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 from starlette.routing import Route
 
-from xlt_serve import translation, wire
+from xlt_serve import modes, translation, wire
 from xlt_serve.classifier import Classifier, load
-from xlt_serve.modes import paired
-from xlt_serve.modes import zero_shot as zero_shots
 from xlt_serve.runtime.graph_io import GRAPHS
 from xlt_serve.runtime.session import available_cores
 from xlt_serve.serving import answering, failures, openapi, settings, tracing
 from xlt_serve.serving import worker_state as shared
-from xlt_serve.serving.answering import Answered
+from xlt_serve.serving.answering import AnsweredQuery, Query
 from xlt_serve.serving.auth import Keys
 from xlt_serve.serving.body import Gone, read_json
 from xlt_serve.serving.failures import Refusal
 from xlt_serve.serving.log import Log
 from xlt_serve.serving.metrics import exposed, forget, metrics
 from xlt_serve.serving.middleware import Gate
-from xlt_serve.serving.registry import Loaded, Registry
-from xlt_serve.serving.scheduler import Run, Scheduler
+from xlt_serve.serving.registry import Registry
+from xlt_serve.serving.routes import OPERATIONS
+from xlt_serve.serving.scheduler import RunRecord, Scheduler
 from xlt_serve.serving.settings import Environment
 from xlt_serve.text.tokens import Tokens
 from xlt_serve.types import Settings
@@ -62,7 +61,7 @@ class Service:
         self.registry = Registry(common, self._opened, log)
         self.ready = False
 
-    def _ran(self, run: Run) -> None:
+    def _ran(self, run: RunRecord) -> None:
         self.metrics.run(run)
         self.metrics.waiting.set(self.scheduler.waiting_tokens())
 
@@ -93,8 +92,7 @@ class Service:
         for loaded in self.registry.all():  # the scheduler learns how fast each is
             text = "a " * 16
             items = [(text, text) if loaded.classifier.bundle.manifest.pair else text] * 4
-            ask = answering.classify(loaded, items, Settings(), 60)
-            await answering.answer(self.scheduler, loaded, items, ask, 60)
+            await answering.answer(self.scheduler, loaded, Query(items, Settings(), 60))
         gc.collect()
         gc.freeze()  # what is loaded stays: looking through it for garbage, again and again, takes 4 %
         self.ready = True
@@ -127,15 +125,7 @@ def create(gate: Gate, environment: Environment | None = None) -> Starlette:
             following.cancel()
             await service.stop()
 
-    routes = [
-        Route("/", page, methods=["GET"]),
-        Route("/docs.json", docs, methods=["GET"]),
-        Route("/metrics", numbers, methods=["GET"]),
-        Route("/models", models, methods=["GET", "POST"]),
-        Route("/classify", refusing(classify), methods=["POST"]),
-        Route("/zero_shot", refusing(zero_shot), methods=["POST"]),
-    ]
-    return Starlette(routes=routes, lifespan=lifespan)
+    return Starlette(routes=routed(), lifespan=lifespan)
 
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -160,7 +150,7 @@ def refusing(handler: Handler) -> Handler:
     return handle
 
 
-async def while_there(request: Request, work: Awaitable[Answered]) -> Answered:
+async def while_there(request: Request, work: Awaitable[AnsweredQuery]) -> AnsweredQuery:
     """The result of ``work``, which is cancelled when the client goes."""
     task = asyncio.ensure_future(work)
     gone = asyncio.create_task(_disconnected(request))
@@ -183,84 +173,54 @@ async def _disconnected(request: Request) -> None:
 
 
 async def classify(request: Request) -> Response:
-    service = service_of(request)
     asked = wire.parse(wire.ClassifyRequest, await body_of(request))
-    options = wire.settings_of(asked)
-    items = answering.items_of(asked, service.environment.max_items)
-    loaded = service.registry.get(asked.bundle)
-    pairing = [
-        each.name
-        for each in service.registry.all()
-        if paired.GRAPH in each.classifier.bundle.manifest.graphs
-    ]
-    steps = answering.classify(loaded, items, options, timeout_of(service, asked), pairing)
-    return await answered(request, asked, loaded, items, steps, answering.cost_of(options))
+    items = answering.items_of(asked, service_of(request).environment.max_items)
+    return await answered(request, asked, asked.mode, items, asked.translations)
 
 
 async def zero_shot(request: Request) -> Response:
-    service = service_of(request)
     asked = wire.parse(wire.ZeroShotRequest, await body_of(request))
-    texts = answering.listed(asked.texts, service.environment.max_items)
-    loaded = _entailment(service.registry, asked.bundle)
-    options = zero_shots.options_of(asked)
-    zero_shots.refuse_unfit(loaded.classifier.bundle, options)
-
-    async def steps(start: int, end: int) -> Any:
-        return zero_shots.steps(loaded.classifier, texts[start:end], options)
-
-    cost = answering.Cost(times=len(options.labels))
-    if zero_shots.scorer_of(loaded.classifier.bundle, options) == "similarity":
-        cost = answering.Cost(whole=True)
-    return await answered(request, asked, loaded, texts, steps, cost)
-
-
-def _entailment(registry: Registry, name: str | None) -> Loaded:
-    """The bundle asked for, else the first that judges entailment, else the first."""
-    if name is None:
-        for loaded in registry.all():
-            if zero_shots.entailment(loaded.classifier.bundle) is not None:
-                return loaded
-    return registry.get(name)
+    texts = answering.listed(asked.texts, service_of(request).environment.max_items)
+    return await answered(request, asked, "zero_shot", texts)
 
 
 async def answered(
     request: Request,
-    asked: wire.Common,
-    loaded: Loaded,
+    asked: wire.Addressed,
+    mode: str,
     items: list[Any],
-    steps: Any,
-    cost: answering.Cost,
+    translations: list[Any] | None = None,
 ) -> Response:
+    """The answer of any mode: which bundle, whether it fits, the predictions; the log and the metrics
+    hear of it."""
     service, known = service_of(request), request.state.known
-    known |= {
-        "bundle": loaded.name,
-        "items": len(items),
-        "mode": getattr(asked, "mode", "zero_shot"),
-    }
+    settings = wire.settings_of(asked, mode)
+    loaded = service.registry.chosen(asked.bundle, modes.MODES[mode].suits)
+    loaded.classifier.refuse_unfit(settings, service.registry.bundles())
+    timeout = timeout_of(service, asked)
+    known |= {"bundle": loaded.name, "items": len(items), "mode": mode}
     if service.environment.log_texts:
         known["texts"] = items
-    timeout = timeout_of(service, asked)
+    query = Query(items, settings, timeout, translations)
     try:
-        done = await while_there(
-            request, answering.answer(service.scheduler, loaded, items, steps, timeout, cost)
-        )
+        reply = await while_there(request, answering.answer(service.scheduler, loaded, query))
     except answering.TooLate:
         raise _too_late(timeout, service.environment.timeout) from None
     known |= {
-        "tokens": done.ticket.tokens,
-        "queue_ms": round(1000 * (done.ticket.waited or 0.0), 3),
-        "run_ms": round(1000 * done.ticket.ran, 3),
+        "tokens": reply.ticket.tokens,
+        "queue_ms": round(1000 * (reply.ticket.waited or 0.0), 3),
+        "run_ms": round(1000 * reply.ticket.ran, 3),
     }
-    if done.ticket.waited is not None:
-        service.metrics.queue.observe(done.ticket.waited)
-    for failed in done.failed:
+    if reply.ticket.waited is not None:
+        service.metrics.queue.observe(reply.ticket.waited)
+    for failed in reply.failed:
         service.log.failure("item_failed", failed, id=known["id"], bundle=loaded.name)
-    service.metrics.answered(loaded.name, done.predictions)
-    tracing.record(done, {name: value for name, value in known.items() if name != "texts"})
-    return as_json(answering.body(done, loaded))
+    service.metrics.answered(loaded.name, reply.predictions)
+    tracing.record(reply, {name: value for name, value in known.items() if name != "texts"})
+    return as_json(answering.body(reply, loaded))
 
 
-def timeout_of(service: Service, asked: wire.Common) -> float:
+def timeout_of(service: Service, asked: wire.Addressed) -> float:
     longest = service.environment.timeout
     return longest if asked.deadline_ms is None else min(longest, asked.deadline_ms / 1000)
 
@@ -274,10 +234,7 @@ def _too_late(timeout: float, longest: float) -> Refusal:
 
 
 async def models(request: Request) -> Response:
-    service = service_of(request)
-    if request.method == "POST":
-        return await refusing(swap)(request)
-    return as_json(service.registry.described())
+    return as_json(service_of(request).registry.described())
 
 
 async def swap(request: Request) -> Response:
@@ -306,6 +263,36 @@ async def docs(request: Request) -> Response:
 async def body_of(request: Request) -> Any:
     environment = service_of(request).environment
     return await read_json(request, environment.max_body, environment.read_timeout)
+
+
+HANDLERS: dict[str, Handler] = {
+    "page": page,
+    "docs": docs,
+    "numbers": numbers,
+    "classify": refusing(classify),
+    "zero_shot": refusing(zero_shot),
+    "models": models,
+    "swap": refusing(swap),
+}
+
+
+def routed() -> list[Route]:
+    """A route for each path of ours, with the handlers of its methods."""
+    paths: dict[str, dict[str, Handler]] = {}
+    for operation in OPERATIONS:
+        if operation.ours:
+            paths.setdefault(operation.path, {})[operation.method] = HANDLERS[operation.name]
+
+    def by_method(handlers: dict[str, Handler]) -> Handler:
+        async def handle(request: Request) -> Response:
+            method = "GET" if request.method == "HEAD" else request.method
+            return await handlers[method](request)
+
+        return handle
+
+    return [
+        Route(path, by_method(handlers), methods=list(handlers)) for path, handlers in paths.items()
+    ]
 
 
 def service_of(request: Request) -> Service:

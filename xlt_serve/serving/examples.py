@@ -1,4 +1,4 @@
-"""What the OpenAPI description shows of ``/classify``: requests, and what the shipped bundles answer."""
+"""What the OpenAPI description shows: requests, and what the shipped bundles answer."""
 
 from __future__ import annotations
 
@@ -25,6 +25,18 @@ REQUESTS: dict[str, dict[str, Any]] = {
         "top_k": 2,
     },
     "pairs": {"pairs": [["A man sleeps.", "Somebody is asleep."]]},
+}
+
+ZERO_SHOTS: dict[str, dict[str, Any]] = {
+    "topics": {
+        "texts": ["Der Zug fährt heute nicht."],
+        "labels": ["travel", "sports", "health"],
+        "template": {"de": "In diesem Text geht es um {}.", "*": "About {}."},
+    }
+}
+SWAPS: dict[str, dict[str, Any]] = {
+    "again": {"name": "topics"},
+    "other": {"name": "topics", "bundle": "/bundles/v2"},
 }
 
 PREDICTIONS: dict[str, list[dict[str, Any]]] = {

@@ -18,7 +18,7 @@ LAG_KNOWN = 0.1
 
 
 @dataclass(slots=True)
-class Flood:
+class Overload:
     """Times are the caller's clock, in seconds; so is the lock."""
 
     wait: float
@@ -37,7 +37,7 @@ class Flood:
 
     def turns_away(self, now: float, ahead: float, typical: float) -> float | None:
         """For a request with ``ahead`` seconds of work in front of it, where one takes ``typical``
-        seconds: None, or how long it would wait, which is too long. Such a one begins the flood, or
+        seconds: None, or how long it would wait, which is too long. Such a one begins the overload, or
         counts towards its going on."""
         lasting = self.lasts(now)
         longest = self.longest(now, typical)

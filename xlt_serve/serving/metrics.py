@@ -7,7 +7,7 @@ import os
 from functools import cache
 from typing import Any
 
-from xlt_serve.serving.scheduler import Run
+from xlt_serve.serving.scheduler import RunRecord
 from xlt_serve.translation.statistics import Event
 from xlt_serve.types import Prediction
 
@@ -66,7 +66,7 @@ class Metrics:
             "xlt_requests_in_flight", "Requests under way", multiprocess_mode="livesum"
         )
 
-    def run(self, run: Run) -> None:
+    def run(self, run: RunRecord) -> None:
         if run.error:
             self.failed.labels(run.graph).inc()
             return

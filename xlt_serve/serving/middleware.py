@@ -21,6 +21,7 @@ from xlt_serve.serving.body import Gone
 from xlt_serve.serving.failures import Refusal
 from xlt_serve.serving.log import Log
 from xlt_serve.serving.metrics import metrics
+from xlt_serve.serving.routes import PATHS, QUIET, WORK, Key, key_for
 from xlt_serve.serving.scheduler import Busy
 
 Scope = MutableMapping[str, Any]
@@ -29,10 +30,6 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-WORK = ("/classify", "/zero_shot")
-LOCKED = ("/classify", "/zero_shot", "/models")
-PATHS = (*LOCKED, "/", "/docs.json", "/metrics", "/livez", "/healthz", "/readyz")
-QUIET = ("/livez", "/healthz", "/readyz", "/metrics")  # asked every few seconds: not in the log
 _ID = re.compile(rb"[A-Za-z0-9._:-]{1,64}")
 
 
@@ -45,38 +42,35 @@ class Gate:
     refuse_if_full: Callable[[], None] = lambda: None
     log: Log = field(default_factory=Log)
 
-    def full(self, scope: Scope) -> Busy | None:
-        """That there is no room for a request that could pass."""
-        if scope["path"] not in WORK or scope["method"] != "POST":
-            return None
-        try:
-            self.check(scope)  # first: who may not come in is no part of a flood
-            self.refuse_if_full()
-        except Busy as busy:
-            return busy
-        except Refusal:
-            pass
-        return None
-
-    def check(self, scope: Scope) -> None:
-        path = scope["path"].rstrip("/") or "/"
+    def refusal(self, scope: Scope) -> Refusal | Busy | None:
+        """Why a request may not pass: its path, its key, or, of those that run models, that too much
+        waits. In this order: who may not come in is no part of an overload."""
+        path, method = scope["path"].rstrip("/") or "/", scope["method"]
         if path not in PATHS:  # routers are laxer: they take "/models\n" for "/models"
-            raise Refusal(
+            return Refusal(
                 404, "not_found", repr(path[:100]), "there is no such path", "see /docs.json"
             )
-        if path not in LOCKED:
-            return
+        if (refused := self._without_key(key_for(method, path), scope)) is not None:
+            return refused
+        if (method, scope["path"]) in WORK:
+            try:
+                self.refuse_if_full()
+            except Busy as busy:
+                return busy
+        return None
+
+    def _without_key(self, needed: Key, scope: Scope) -> Refusal | None:
+        if not needed:
+            return None
         given = keys.given(scope["headers"])
         admin = bool(self.admins) and self.admins.has(given)
-        if path == "/models" and scope["method"] not in ("GET", "HEAD"):
-            if not self.admins:
-                raise Refusal(
-                    403, "forbidden", "", "this service has no admin keys", "set XLT_ADMIN_KEYS"
-                )
-            if not admin:
-                raise _unauthorized("an admin key")
-        elif self.keys and not admin and not self.keys.has(given):
-            raise _unauthorized("a key")
+        if needed == "admin" and not self.admins:
+            return Refusal(
+                403, "forbidden", "", "this service has no admin keys", "set XLT_ADMIN_KEYS"
+            )
+        if admin or (needed == "user" and (not self.keys or self.keys.has(given))):
+            return None
+        return _unauthorized("an admin key" if needed == "admin" else "a key")
 
 
 def _unauthorized(what: str) -> Refusal:
@@ -101,8 +95,9 @@ class Guard:
             return
         begun = time.perf_counter()
         request_id = _request_id(scope)
-        if (busy := self.gate.full(scope)) is not None:
-            await self._refuse(busy, scope["path"], request_id, begun, send)
+        refused = self.gate.refusal(scope)
+        if isinstance(refused, Busy):
+            await self._refuse(refused, scope["path"], request_id, begun, send)
             return
         # Handlers add what they know: bundle, mode, items; the log and the metrics read it.
         known: dict[str, Any] = {"id": request_id}
@@ -112,7 +107,8 @@ class Guard:
         measured.in_flight.inc()
         error: BaseException | None = None
         try:
-            self.gate.check(scope)
+            if refused is not None:
+                raise refused
             await self.app(scope, receive, sent)
         except Gone:
             known["gone"] = True
@@ -128,7 +124,7 @@ class Guard:
     async def _refuse(
         self, busy: Busy, path: str, request_id: str, begun: float, send: Send
     ) -> None:
-        """The shortest way out: in a flood thousands a second take it. The log has a line a second."""
+        """The shortest way out: in an overload thousands a second take it. The log has a line a second."""
         response = failures.response(busy, request_id)
         headers = [*response.raw_headers, (b"x-request-id", request_id.encode())]
         status = response.status_code

@@ -1,4 +1,4 @@
-"""The OpenAPI description: routes and examples; the shapes come from the wire's schema."""
+"""The OpenAPI description, from the table of routes and the wire's schema."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from functools import cache
 from typing import Any
 
 from xlt_serve import wire
-from xlt_serve.serving.examples import PREDICTIONS, REQUESTS, answer
+from xlt_serve.serving.examples import PREDICTIONS, answer
+from xlt_serve.serving.routes import OPERATIONS, Operation
 
 _PREFIX = "#/components/schemas/"
 ERRORS = {
@@ -32,6 +33,10 @@ ERRORS = {
 @cache
 def document() -> dict[str, Any]:
     text = wire.SCHEMA.read_text(encoding="utf-8").replace("#/$defs/", _PREFIX)
+    paths: dict[str, dict[str, Any]] = {}
+    for operation in OPERATIONS:
+        if operation.errors:  # the others have no contract: the page, the metrics, this description
+            paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation)
     return {
         "openapi": "3.1.0",
         "info": {
@@ -42,63 +47,7 @@ def document() -> dict[str, Any]:
         },
         "servers": [{"url": "/"}],
         "security": [{"bearer": []}, {"header": []}, {}],
-        "paths": {
-            "/classify": {
-                "post": _post(
-                    "classify",
-                    "Classify texts, or pairs of texts",
-                    "ClassifyRequest",
-                    "Answer",
-                    REQUESTS,
-                    (400, 401, 404, 408, 413, 415, 422, 429, 500, 503, 504),
-                )
-            },
-            "/zero_shot": {
-                "post": _post(
-                    "zero_shot",
-                    "Give texts one of any labels, or several",
-                    "ZeroShotRequest",
-                    "Answer",
-                    {
-                        "topics": {
-                            "texts": ["Der Zug fährt heute nicht."],
-                            "labels": ["travel", "sports", "health"],
-                            "template": {"de": "In diesem Text geht es um {}.", "*": "About {}."},
-                        }
-                    },
-                    (400, 401, 404, 408, 413, 415, 422, 429, 500, 503, 504),
-                )
-            },
-            "/models": {
-                "get": {
-                    "operationId": "models",
-                    "summary": "What is loaded, with its manifest",
-                    "responses": _responses("Models", (401,)),
-                },
-                "post": _post(
-                    "swap",
-                    "Load a bundle anew while requests go on; needs an admin key",
-                    "SwapRequest",
-                    "Models",
-                    {
-                        "again": {"name": "topics"},
-                        "other": {"name": "topics", "bundle": "/bundles/v2"},
-                    },
-                    (400, 401, 403, 404, 408, 409, 413, 415, 422, 500),
-                ),
-            },
-            **{
-                f"/{name}": {
-                    "get": {
-                        "operationId": name,
-                        "summary": about,
-                        "security": [],
-                        "responses": {"200": {"description": "yes"}} | _errors((503,)),
-                    }
-                }
-                for name, about in (("livez", "Is it alive?"), ("readyz", "Is it warm?"))
-            },
-        },
+        "paths": paths,
         "components": {
             "schemas": json.loads(text)["$defs"],
             "securitySchemes": {
@@ -109,28 +58,20 @@ def document() -> dict[str, Any]:
     }
 
 
-def _post(
-    name: str,
-    about: str,
-    takes: str,
-    gives: str,
-    examples: dict[str, Any],
-    errors: tuple[int, ...],
-) -> dict[str, Any]:
-    return {
-        "operationId": name,
-        "summary": about,
-        "requestBody": {
-            "required": True,
-            "content": {
-                "application/json": {
-                    "schema": {"$ref": _PREFIX + takes},
-                    "examples": {key: {"value": value} for key, value in examples.items()},
-                }
-            },
-        },
-        "responses": _responses(gives, errors, [name for name in examples if name in PREDICTIONS]),
-    }
+def _operation(operation: Operation) -> dict[str, Any]:
+    out: dict[str, Any] = {"operationId": operation.name, "summary": operation.about}
+    if not operation.key:
+        out["security"] = []
+    if operation.takes:
+        examples = {key: {"value": value} for key, value in operation.examples.items()}
+        body = {"schema": {"$ref": _PREFIX + operation.takes}, "examples": examples}
+        out["requestBody"] = {"required": True, "content": {"application/json": body}}
+    if operation.gives:
+        answered = [name for name in operation.examples if name in PREDICTIONS]
+        out["responses"] = _responses(operation.gives, operation.errors, answered)
+    else:
+        out["responses"] = {"200": {"description": "yes"}} | _errors(operation.errors)
+    return out
 
 
 def _responses(gives: str, errors: tuple[int, ...], shown: Sequence[str] = ()) -> dict[str, Any]:

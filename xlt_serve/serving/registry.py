@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from xlt_serve.bundle import Bundle
 from xlt_serve.classifier import Classifier
 from xlt_serve.errors import BundleError, BundleNotFound, XltError
 from xlt_serve.serving.failures import Refusal
@@ -66,6 +67,17 @@ class Registry:
                 f"use one of {', '.join(self._loaded)}",
             )
         return self._loaded[name]
+
+    def bundles(self) -> dict[str, Bundle]:
+        return {name: loaded.classifier.bundle for name, loaded in self._loaded.items()}
+
+    def chosen(self, name: str | None, suits: Callable[[Bundle], bool]) -> Loaded:
+        """The bundle of this name; where a request names none, the first that suits, else the first."""
+        if name is None:
+            for loaded in self._loaded.values():
+                if suits(loaded.classifier.bundle):
+                    return loaded
+        return self.get(name)
 
     async def swap(self, name: str, place: str | None) -> None:
         """Load here first: what fails, fails before any worker has changed anything."""

@@ -24,15 +24,18 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
 
 from xlt_serve.errors import XltError
-from xlt_serve.runtime.steps import Outputs, Row, RunRequest, Steps, join
-from xlt_serve.serving.load_shedding import Flood
+from xlt_serve.runtime.runners import Runner, Runners
+from xlt_serve.runtime.steps import Outputs, Row, RunRequest, Steps, TranslateRequest, join
+from xlt_serve.serving.load_shedding import Overload
 from xlt_serve.serving.queue import Waiting
+from xlt_serve.types import Outcome
 
 T = TypeVar("T")
+Translate: TypeAlias = Callable[[TranslateRequest], Awaitable[list[Outcome]]]
 
 BYTES_PER_TOKEN = 3
 """A guess at what a text costs before it is tokenised; most scripts have more."""
@@ -75,20 +78,6 @@ class Closed(XltError):
     code = "shutting_down"
 
 
-class Runner(Protocol):
-    def run(self, rows: Sequence[Any]) -> Outputs: ...
-
-
-class Runners(Protocol):
-    """As in ``runners``: the graphs of one bundle. ``budget``: the most padded tokens of a run;
-    ``single_threaded``: for a run that has one core."""
-
-    @property
-    def budget(self) -> int: ...
-
-    def of(self, graph: str, single_threaded: bool = False) -> Runner: ...
-
-
 @dataclass(frozen=True, slots=True)
 class Limits:
     """``tokens`` and ``wait`` (seconds) bound what waits, ``calm`` as in ``flood``. ``slice`` is how
@@ -104,7 +93,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class RunRecord:
     """What one run was, for metrics. ``error``: it failed and was repeated in parts."""
 
     graph: str
@@ -198,22 +187,20 @@ class Scheduler:
         *,
         threads: int = 2,
         streams: int = 1,
-        on_run: Callable[[Run], None] = lambda run: None,
+        on_run: Callable[[RunRecord], None] = lambda run: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.limits, self.on_run, self.clock = limits or Limits(), on_run, clock
         self.streams = streams
         self._running = 0  # runs under way
         self._whole = False  # one of them has all the cores
-        # Other kinds of asks, by type: each is awaited beside the queue.
-        self.others: dict[type, Callable[[Any], Awaitable[Any]]] = {}
         # Weak: what a bundle's graphs had here goes with the bundle.
         self._lanes: WeakKeyDictionary[Runners, dict[str, _Lane]] = WeakKeyDictionary()
         self._guessed = 0  # tokens of requests that were let in and not tokenised yet
         self._inside: set[Ticket] = set()  # requests that were let in and have not left
         self._open = True
         self._changed = threading.Condition()
-        self._flood = Flood(self.limits.wait, self.limits.calm)
+        self._overload = Overload(self.limits.wait, self.limits.calm)
         self._typical = 0.0  # seconds of work of a request
         self._pace = 0.0  # seconds that a prepare thread takes for a guessed token
         self._prepare = ThreadPoolExecutor(threads, thread_name_prefix="prepare")
@@ -268,7 +255,7 @@ class Scheduler:
             # This one's own affair: a long request, or one that is to be translated.
             if ahead > longest or (queued and queued + guess // generators > self.limits.tokens):
                 raise Busy(ahead, ahead - longest / 2)
-            self._flood.let_in()
+            self._overload.let_in()
             share = guess // generators
             small = small and share <= SMALL
             ticket = Ticket(self.clock(), guess, max(1, rows), share, small)
@@ -293,7 +280,7 @@ class Scheduler:
 
     @contextlib.contextmanager
     def elsewhere(self, ticket: Ticket) -> Iterator[None]:
-        """While others work on a chunk, as translators do, it is no work that waits here."""
+        """While translators work on a chunk, it is no work that waits here."""
         with self._changed:
             ticket.away += ticket.share
         try:
@@ -304,35 +291,60 @@ class Scheduler:
 
     # A request's way through the threads.
 
-    async def predict(self, ticket: Ticket, steps: Steps[T], runners: Runners) -> T:
+    async def predict(
+        self,
+        ticket: Ticket,
+        steps: Steps[T],
+        runners: Runners,
+        translate: Translate | None = None,
+    ) -> T:
         """The answer of ``steps``, its rows run among those of all others."""
         loop = asyncio.get_running_loop()
         value: Any = None
-        size = 0  # tokens of the last ask
-        if ticket.begun is None:
-            ticket.begun = self.clock()
+        size = 0  # tokens of the last run
+        prepared: float | None = 0.0  # seconds of preparing; None once rows have run
+        ready = self.clock()  # when it was to be tokenised, after its translation
         while True:
             # What has run is finished before what has just come is begun.
-            pool = self._prepare if value is None else self._finish
+            pool = self._finish if prepared is None else self._prepare
             if ticket.small and size <= SMALL:
                 step, seconds = _advance(steps, value)
             else:
                 async with ticket.turn:  # one request takes one thread, however long it is
                     step, seconds = await loop.run_in_executor(pool, _advance, steps, value)
-            if value is None:
+            if isinstance(step, TranslateRequest):
+                assert translate is not None
+                value = await self._translated(ticket, step, translate)
+                prepared, ready = seconds + (prepared or 0.0), self.clock()
+                continue
+            if ticket.begun is None:
+                ticket.begun = ready
+            if prepared is not None:
                 with self._changed:
-                    self._pace += 0.05 * (seconds / (ticket.share + 1) - self._pace)
+                    pace = (prepared + seconds) / (ticket.share + 1)
+                    self._pace += 0.05 * (pace - self._pace)
                     self._settle(ticket, min(ticket.share, ticket.guess))
+                prepared = None
             if isinstance(step, _Done):
                 answer: T = step.value
                 return answer
-            if isinstance(step, RunRequest):
-                if not self._known(runners, step.graph):  # graphs open here, not while runs wait
-                    await loop.run_in_executor(pool, self.open, runners, step.graph)
-                size = sum(row.length for row in step.rows)
-                value = await self._rows(ticket, step, runners)
-            else:
-                value = await self.others[type(step)](step)
+            if not self._known(runners, step.graph):  # graphs open here, not while runs wait
+                await loop.run_in_executor(pool, self.open, runners, step.graph)
+            size = sum(row.length for row in step.rows)
+            value = await self._rows(ticket, step, runners)
+
+    async def _translated(
+        self, ticket: Ticket, request: TranslateRequest, translate: Translate
+    ) -> list[Outcome]:
+        loop = asyncio.get_running_loop()
+        with self.elsewhere(ticket):
+            translating = asyncio.ensure_future(translate(request))
+            try:
+                async with ticket.turn:
+                    await loop.run_in_executor(self._prepare, request.meanwhile)
+                return await translating
+            finally:
+                translating.cancel()  # where nobody waits for it any more; else it is done
 
     async def _rows(self, ticket: Ticket, ask: RunRequest, runners: Runners) -> Outputs:
         loop = asyncio.get_running_loop()
@@ -340,7 +352,7 @@ class Scheduler:
 
         def resolve(result: Outputs | BaseException, ready: float) -> None:
             now = self.clock()
-            self._flood.lagged(now, now - ready)
+            self._overload.lagged(now, now - ready)
             if future.done():
                 return
             if isinstance(result, BaseException):
@@ -432,7 +444,9 @@ class Scheduler:
             self._deliver(batch, outputs, seconds)
         elif len(batch) == 1:
             self._fail(batch[0][0], error)
-        self.on_run(Run(lane.graph, len(rows), sum(lengths), padded, seconds, error is not None))
+        self.on_run(
+            RunRecord(lane.graph, len(rows), sum(lengths), padded, seconds, error is not None)
+        )
         if error is not None and len(batch) > 1:
             middle = len(batch) // 2
             self._run(lane, batch[:middle], whole)
@@ -530,8 +544,8 @@ class Scheduler:
     def _refuse_over(self, ahead: float) -> None:
         """``Busy`` where a request would wait too long, by what is too long now."""
         now = self.clock()
-        before, longest = self._flood.lasts(now), self._flood.longest(now, self._typical)
-        waits = self._flood.turns_away(now, ahead, self._typical)
+        before, longest = self._overload.lasts(now), self._overload.longest(now, self._typical)
+        waits = self._overload.turns_away(now, ahead, self._typical)
         if waits is None:
             return
         if not before:
@@ -549,8 +563,8 @@ class Scheduler:
         def beat(due: float) -> None:
             now = self.clock()
             with self._changed:
-                self._flood.lagged(now, max(0.0, now - due))
-                if self._flood.lasts(now):
+                self._overload.lagged(now, max(0.0, now - due))
+                if self._overload.lasts(now):
                     loop.call_later(BEAT, beat, now + BEAT)
 
         loop.call_later(BEAT, beat, self.clock() + BEAT)
@@ -576,11 +590,11 @@ class _Done:
     value: Any
 
 
-def _advance(steps: Steps[Any], value: Any) -> tuple[Any, float]:
-    """The next ask, or that there is none, and the seconds it took."""
+def _advance(steps: Steps[Any], value: Any) -> tuple[RunRequest | TranslateRequest | _Done, float]:
+    """The next request, or that there is none, and the seconds it took."""
     begun = time.perf_counter()
     try:
-        ask = next(steps) if value is None else steps.send(value)
+        request = steps.send(value)
     except StopIteration as done:  # which no future can carry
         return _Done(done.value), time.perf_counter() - begun
-    return ask, time.perf_counter() - begun
+    return request, time.perf_counter() - begun

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from xlt_serve.serving.answering import Answered
+from xlt_serve.serving.answering import AnsweredQuery
 
 
 def settings(environment: Mapping[str, str] | None = None) -> dict[str, Any]:
@@ -31,7 +31,7 @@ def settings(environment: Mapping[str, str] | None = None) -> dict[str, Any]:
     }
 
 
-def record(answered: Answered, known: Mapping[str, Any], provider: Any = None) -> None:
+def record(reply: AnsweredQuery, known: Mapping[str, Any], provider: Any = None) -> None:
     """Attributes on the request's span, and spans within it for waiting and running."""
     from opentelemetry import trace
 
@@ -46,8 +46,8 @@ def record(answered: Answered, known: Mapping[str, Any], provider: Any = None) -
         provider = BentoMLContainer.tracer_provider.get()
     tracer = provider.get_tracer("xlt-serve")
     end = time.time_ns()
-    start = end - int(answered.seconds * 1e9)
-    first = start + int(answered.ticket.until_run * 1e9)
-    last = min(end, first + int(answered.ticket.ran * 1e9))
+    start = end - int(reply.seconds * 1e9)
+    first = start + int(reply.ticket.until_run * 1e9)
+    last = min(end, first + int(reply.ticket.ran * 1e9))
     for name, begun, ended in (("prepare and wait", start, first), ("run", first, last)):
         tracer.start_span(name, start_time=begun).end(ended)

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from xlt_serve.errors import UsageError
+from xlt_serve.smoothing import certify
 
 Kind = Literal["gaussian", "uniform"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -43,6 +44,20 @@ class Noise:
         """In which the certificate's radius is measured."""
         return "l2" if self.kind == "gaussian" else "l1"
 
+    def threshold(self, radius: float) -> float:
+        """What a label's probability must exceed to hold within ``radius``."""
+        if self.kind == "gaussian":
+            return certify.gaussian_threshold(self.scale, radius)
+        return certify.uniform_threshold(self.scale, radius)
+
+    def radius(self, bound: float) -> float:
+        """Within which a label holds whose probability is at least ``bound``."""
+        if bound <= 0.5:
+            return 0.0
+        if self.kind == "gaussian":
+            return certify.gaussian_radius(self.scale, bound)
+        return certify.uniform_radius(self.scale, bound)
+
 
 def stream_key(seed: int, item: str | tuple[str, str]) -> int:
     """128 bits of sha256 over the seed and the sha256 of the text (of both texts of a pair)."""
@@ -54,7 +69,7 @@ def stream_key(seed: int, item: str | tuple[str, str]) -> int:
     return int.from_bytes(digest[:16], "little")
 
 
-class Source:
+class NoiseSource:
     """Draws of noise. It holds a generator that is put in its place for each draw, as making one
     takes longer than the noise of a short text. Not to be shared between threads."""
 
@@ -102,7 +117,7 @@ class Source:
 def draw(key: int, number: int, shape: tuple[int, ...], noise: Noise) -> npt.NDArray[np.float32]:
     """The noise of draw ``number``: [tokens, width], or [width] at the encoder's output."""
     out = np.empty(shape, dtype=np.float32)
-    Source().fill(key, number, noise, out)
+    NoiseSource().fill(key, number, noise, out)
     return out
 
 

@@ -44,7 +44,7 @@ class Detection:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class GramTable:
     """``weights`` [buckets, classes]; the last class is "none of these languages"."""
 
     languages: tuple[str, ...]
@@ -92,24 +92,24 @@ def features(text: str) -> npt.NDArray[np.uint32]:
     return np.concatenate(out)
 
 
-def logits(grams: npt.NDArray[np.uint32], known: Table) -> npt.NDArray[np.float64]:
+def logits(grams: npt.NDArray[np.uint32], known: GramTable) -> npt.NDArray[np.float64]:
     """Evidence grows with the root of the text's length: neighbouring n-grams are no independent ones."""
     total = known.weights[grams].sum(axis=0, dtype=np.int32)
     return np.asarray(total * (known.scale / np.sqrt(len(grams))), dtype=np.float64)
 
 
 @cache
-def table() -> Table:
+def table() -> GramTable:
     described = json.loads((FOLDER / "table.json").read_text(encoding="utf-8"))
     classes = (*described["languages"], "other")
     weights = np.frombuffer((FOLDER / "table.bin").read_bytes(), dtype=np.int8)
-    return Table(
+    return GramTable(
         tuple(described["languages"]), weights.reshape(1 << BITS, len(classes)), described["scale"]
     )
 
 
 def _narrowed(
-    text: str, scores: npt.NDArray[np.float64], known: Table, among: tuple[str, ...]
+    text: str, scores: npt.NDArray[np.float64], known: GramTable, among: tuple[str, ...]
 ) -> Detection:
     if not set(among) <= set(known.languages):
         language, confidence = _identifier(among).classify(text[:LONGEST])

@@ -2,7 +2,7 @@
 
 from xlt_serve.translation.config import load, materials
 from xlt_serve.translation.protocol import Outcome, Translation, Translator, Untranslated
-from xlt_serve.translation.translators import Translators, ahead
+from xlt_serve.translation.translators import Translators
 
 __all__ = [
     "Outcome",
@@ -10,7 +10,6 @@ __all__ = [
     "Translator",
     "Translators",
     "Untranslated",
-    "ahead",
     "load",
     "materials",
 ]

@@ -68,9 +68,9 @@ OWN: dict[str, dict[str, type | tuple[type, ...]]] = {
 NEEDED = {"ctranslate2": "folder", "http": "url", "recorded": "file"}
 
 
-def load(file: Path, *observers: Observe) -> Translators:
+def load(file: Path, *observers: Observe, patient: bool = False) -> Translators:
     """Engines are opened here, so that what is missing is known at the start; ``observers`` hear what
-    becomes of every text."""
+    becomes of every text. ``patient``: without the deadline of a request, as for files."""
     raw = _read(file)
     engines: dict[str, Engine] = {}
     kept = file.parent / raw["record"] if "record" in raw else None
@@ -97,7 +97,7 @@ def load(file: Path, *observers: Observe) -> Translators:
         recorded.Recorder(kept) if kept is not None else None,
         observers,
     )
-    return Translators(router, raw.get("deadline", DEADLINE))
+    return Translators(router, None if patient else raw.get("deadline", DEADLINE))
 
 
 def _read(file: Path) -> Values:

@@ -1,95 +1,103 @@
-"""Items in the source language: as the client gave them, as they are, or as an engine translates them."""
+"""The translations of a request's items: the client's own, the item itself, or an engine's."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
 
+from xlt_serve.bundle import Manifest
 from xlt_serve.errors import ItemError, UsageError
+from xlt_serve.runtime.steps import Steps, TranslateRequest
 from xlt_serve.text.language import detect
 from xlt_serve.text.tokens import check
-from xlt_serve.translation import Translators, ahead
-from xlt_serve.translation.protocol import Outcome, Translation, Untranslated
-from xlt_serve.types import Item, Rendering, Settings, Unrendered
+from xlt_serve.types import Item, Outcome, Translation, Untranslated
 
-MODES = ("paired", "translate")
 SAME, CLIENT = "same", "client"
-UNREADABLE = Unrendered("nonsense", "the tokenizer finds nothing in the translation")
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
-    """What has to be translated: ``texts`` in their ``languages``, and how their outcomes make
-    ``settings`` whole."""
+class TranslatedItem:
+    """An item in the source language; ``translator`` is an engine's name, ``client``, or ``same`` for
+    an item that is in that language already. ``quality`` is the engine's own hint, if it gives one."""
 
-    texts: list[str]
-    languages: list[str | None]
-    finish: Callable[[Sequence[Outcome]], Settings]
+    item: Item
+    translator: str
+    quality: float | None = None
 
 
-def order(items: Sequence[object], settings: Settings, source: str, pair: bool) -> Order | None:
-    """The texts of ``items`` that still need a translation into ``source``; None if none do.
+class Items(Protocol):
+    """The items of a request, as ``modes.base.Reading`` has them."""
 
-    An item that can't be classified is left as it is: it gets its own error later, and no engine
-    has to bear it.
+    valid: dict[int, Item]
+
+    def fail(self, index: int, error: ItemError) -> None: ...
+
+    def language(self, index: int) -> str | Sequence[str] | None: ...
+
+
+def translated(
+    items: Items,
+    given: Sequence[object] | None,
+    told: str | Sequence[str] | None,
+    manifest: Manifest,
+    meanwhile: Callable[[], object],
+) -> Steps[dict[int, TranslatedItem | Untranslated]]:
+    """By number, for each valid item: its translation into the source language, or why it has none.
+
+    ``given``: the client's own; one that is no text fails its item. ``told``: the language that the
+    request names. Nothing is asked of an engine that is in the source language already.
     """
-    if settings.mode not in MODES:
-        return None
-    entries = given(items, settings)
-    slots: list[tuple[int, Item, list[str | None]]] = []
-    for index, (item, entry) in enumerate(zip(items, entries, strict=True)):
-        if entry is not None:
+    found: dict[int, TranslatedItem | Untranslated] = {}
+    open_items: list[tuple[int, Item, list[str | None]]] = []
+    for index, item in items.valid.items():
+        entry = given[index] if given is not None else None
+        if entry is None:
+            open_items.append((index, item, languages(items, index, told)))
             continue
         try:
-            checked = check(item, pair)
-        except ItemError:
-            continue
-        slots.append((index, checked, languages(checked, settings.language)))
-    texts, spoken = [], []
-    for _, item, each in slots:
-        for text, language in zip(sides(item), each, strict=True):
-            if language != source:
-                texts.append(text)
-                spoken.append(language)
+            found[index] = TranslatedItem(check(entry, manifest.pair), CLIENT)
+        except ItemError as error:
+            rule = f"as a translation: {error.rule}"
+            items.fail(index, ItemError("translation", error.value, rule, error.remedy))
+    source = manifest.source_language
+    wanted = [
+        (text, language)
+        for _, item, spoken in open_items
+        for text, language in zip(sides(item), spoken, strict=True)
+        if language != source
+    ]
+    outcomes: Iterator[Outcome] = iter(())
+    if wanted:
+        texts, spoken_in = zip(*wanted, strict=True)
+        outcomes = iter((yield TranslateRequest(texts, spoken_in, source, meanwhile)))
+    for index, item, spoken in open_items:
+        parts = [
+            Translation(text, SAME) if language == source else next(outcomes)
+            for text, language in zip(sides(item), spoken, strict=True)
+        ]
+        found[index] = whole(parts)
+    return found
 
-    def finish(outcomes: Sequence[Outcome]) -> Settings:
-        rest: Iterator[Outcome] = iter(outcomes)
-        whole = list(entries)
-        for index, item, each in slots:
-            parts: list[Outcome] = [
-                Translation(text, SAME) if language == source else next(rest)
-                for text, language in zip(sides(item), each, strict=True)
-            ]
-            whole[index] = rendering(parts)
-        return replace(settings, translations=whole)
 
-    return Order(texts, spoken, finish) if slots else None
-
-
-def given(items: Sequence[object], settings: Settings) -> list[object]:
-    """The request's translations, one for each item."""
-    if settings.translations is None:
-        return [None] * len(items)
-    if len(settings.translations) != len(items):
+def one_each(given: Sequence[object] | None, items: int) -> None:
+    """Refuse translations that are not one for each item."""
+    if isinstance(given, str):
+        raise UsageError("translations", "must be a list, one for each item")
+    if given is not None and len(given) != items:
         raise UsageError(
-            f"{len(settings.translations)} translations",
-            f"there must be one for each of the {len(items)} items",
+            f"{len(given)} translations",
+            f"there must be one for each of the {items} items",
             "give null where there is none",
         )
-    return list(settings.translations)
 
 
-def sides(item: Item) -> tuple[str, ...]:
-    return item if isinstance(item, tuple) else (item,)
-
-
-def rendering(parts: Sequence[Outcome]) -> Rendering | Unrendered:
+def whole(parts: Sequence[Outcome]) -> TranslatedItem | Untranslated:
     """One side or two: all must have been translated; the worst quality counts."""
     for part in parts:
         if isinstance(part, Untranslated):
-            return Unrendered(part.code, part.message)
+            return part
     done = [part for part in parts if isinstance(part, Translation)]
     texts = [part.text for part in done]
     engines = list(dict.fromkeys(part.engine for part in done))
@@ -97,7 +105,20 @@ def rendering(parts: Sequence[Outcome]) -> Rendering | Unrendered:
         engines = [engine for engine in engines if engine != SAME]
     hints = [part.quality for part in done if part.quality is not None]
     item: Item = texts[0] if len(texts) == 1 else (texts[0], texts[1])
-    return Rendering(item, "+".join(engines), min(hints) if hints else None)
+    return TranslatedItem(item, "+".join(engines), min(hints) if hints else None)
+
+
+def languages(items: Items, index: int, told: str | Sequence[str] | None) -> list[str | None]:
+    """The language of each side: what the request says, else what the side itself looks like."""
+    texts = sides(items.valid[index])
+    if isinstance(told, str):
+        return [primary(told)] * len(texts)
+    if told is not None and len(told) == len(texts):
+        return [primary(language) for language in told]
+    if told is None and len(texts) == 1:  # the answer names it too: look once
+        found = items.language(index)
+        return [found if isinstance(found, str) else None]
+    return [detect(text).language for text in texts]
 
 
 def primary(tag: str) -> str:
@@ -105,105 +126,5 @@ def primary(tag: str) -> str:
     return re.split("[-_]", tag.lower(), maxsplit=1)[0]
 
 
-def languages(item: Item, told: object) -> list[str | None]:
-    """The language of each side: what the client says, else what the side itself looks like."""
-    texts = sides(item)
-    if isinstance(told, str):
-        return [primary(told)] * len(texts)
-    if isinstance(told, list | tuple) and len(told) == len(texts):
-        return [primary(str(language)) for language in told]
-    return [detect(text).language for text in texts]
-
-
-def rendered(entry: object, pair: bool) -> Rendering | Unrendered:
-    """An entry of ``translations`` as a value; an ItemError where the client's is none."""
-    if isinstance(entry, Rendering | Unrendered):
-        return entry
-    try:
-        return Rendering(check(entry, pair), CLIENT)
-    except ItemError as error:
-        raise ItemError(
-            "translation", error.value, f"as a translation: {error.rule}", error.remedy
-        ) from None
-
-
-class Renderer:
-    """Items of requests into ``source``, by ``translators`` if there are any.
-
-    Settings in, settings out, with a translation or the reason why there is none for each item;
-    those of modes that use no translation come back as they are.
-    """
-
-    def __init__(self, source: str, pair: bool, translators: Translators | None = None) -> None:
-        self.source, self.pair, self.translators = source, pair, translators
-
-    def under_way(
-        self, items: Sequence[object], settings: Settings, hurry: bool = False
-    ) -> Future[Settings]:
-        """The engines work while the caller does something else; in a ``hurry`` within the deadline of
-        a request."""
-        needed = order(items, settings, self.source, self.pair)
-        if needed is None or self.translators is None:
-            done: Future[Settings] = Future()
-            done.set_result(settings)
-            return done
-        deadline = self.translators.deadline if hurry else None
-        outcomes = self.translators.submit(needed.texts, needed.languages, self.source, deadline)
-        return pending(needed, outcomes)
-
-    async def translated_async(
-        self, items: Sequence[object], settings: Settings, seconds: float | None = None
-    ) -> Settings:
-        """With its translations, for event loops, within ``seconds``; a caller that is cancelled cancels the
-        translating."""
-        needed = order(items, settings, self.source, self.pair)
-        if needed is None or self.translators is None:
-            return settings
-        return needed.finish(
-            await self.translators.translate_async(
-                needed.texts, needed.languages, self.source, seconds
-            )
-        )
-
-    def ahead(
-        self, batches: Iterable[Sequence[object]], settings: Settings, depth: int = 1
-    ) -> Iterator[tuple[Sequence[object], Settings]]:
-        """Each batch with its own settings; the next is translated while the caller runs this one.
-
-        Without a deadline: a file is in no hurry, and the engines' own time-outs hold.
-        """
-        if settings.mode not in MODES:
-            depth = 0  # nothing to wait for: the next batch is not even read yet
-        return ahead(batches, lambda batch: self.under_way(batch, settings), depth)
-
-    def as_it_is(self, items: Sequence[object], settings: Settings) -> Settings:
-        """Without translators: texts in the source language have their pair, the others a reason."""
-        needed = order(items, settings, self.source, self.pair)
-        if needed is None:
-            return settings
-        missing = Untranslated(
-            "no_translator", "no translators are configured and the request has no translation"
-        )
-        return needed.finish([missing] * len(needed.texts))
-
-
-def pending(needed: Order, outcomes: Future[list[Outcome]]) -> Future[Settings]:
-    """The settings, once the outcomes are there."""
-    out: Future[Settings] = Future()
-
-    def done(future: Future[list[Outcome]]) -> None:
-        if future.cancelled():
-            out.cancel()
-            return
-        try:
-            made = needed.finish(future.result())
-        except BaseException as error:  # or whoever waits would wait for ever
-            if not out.cancelled():
-                out.set_exception(error)
-            return
-        if not out.cancelled():
-            out.set_result(made)
-
-    outcomes.add_done_callback(done)
-    out.add_done_callback(lambda future: outcomes.cancel() if future.cancelled() else None)
-    return out
+def sides(item: Item) -> tuple[str, ...]:
+    return item if isinstance(item, tuple) else (item,)

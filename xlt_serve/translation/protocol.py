@@ -3,32 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal, Protocol, TypeAlias
+from typing import Protocol
 
 from xlt_serve.errors import XltError
+from xlt_serve.types import Outcome, Translation, Untranslated, Why
 
-Why: TypeAlias = Literal["language", "no_translator", "timeout", "failed", "nonsense", "resting"]
-
-
-@dataclass(frozen=True, slots=True)
-class Translation:
-    """``quality`` is the engine's own hint between 0 and 1, None where it gives none."""
-
-    text: str
-    engine: str
-    quality: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Untranslated:
-    """Why there is no translation: a value, since a plain answer is better than none."""
-
-    code: Why
-    message: str
-
-
-Outcome: TypeAlias = Translation | Untranslated
+__all__ = [
+    "Outcome",
+    "PairRefused",
+    "Translation",
+    "TranslationError",
+    "Translator",
+    "Untranslated",
+    "Why",
+]
 
 
 class TranslationError(XltError):

@@ -1,12 +1,11 @@
-"""Translators for everyone: the same engines for scripts, for event loops and for batches ahead."""
+"""Translators for everyone: the same engines for scripts and for event loops."""
 
 from __future__ import annotations
 
 import asyncio
 import atexit
 import threading
-from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Coroutine, Sequence
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
@@ -15,7 +14,6 @@ from xlt_serve.translation.router import Router
 from xlt_serve.translation.statistics import Statistics
 
 T = TypeVar("T")
-B = TypeVar("B")
 
 
 class Translators:
@@ -101,27 +99,3 @@ def _serve(loop: asyncio.AbstractEventLoop) -> None:
         loop.run_until_complete(asyncio.sleep(0.01))
     finally:
         loop.close()
-
-
-def ahead(
-    batches: Iterable[B], start: Callable[[B], Future[T]], depth: int = 1
-) -> Iterator[tuple[B, T]]:
-    """Each batch with what was started for it, while the next ``depth`` are already under way.
-
-    Batch n + 1 is translated while the caller runs batch n. Batches are taken from their iterator
-    only so far ahead; what is under way when the caller stops is cancelled.
-    """
-    under_way: deque[tuple[B, Future[T]]] = deque()
-    source = iter(batches)
-    try:
-        for batch in source:
-            under_way.append((batch, start(batch)))
-            if len(under_way) > depth:
-                first, future = under_way.popleft()
-                yield first, future.result()
-        while under_way:
-            first, future = under_way.popleft()
-            yield first, future.result()
-    finally:
-        for _, future in under_way:
-            future.cancel()

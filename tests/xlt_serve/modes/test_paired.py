@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +19,12 @@ from xlt_serve.bundle import Bundle
 from xlt_serve.classifier import Classifier
 from xlt_serve.errors import ItemError, UsageError
 from xlt_serve.runtime.graph_io import PairedRow
-from xlt_serve.runtime.steps import drive
+from xlt_serve.runtime.steps import RunRequest, TranslateRequest
 from xlt_serve.text.tokens import Piece
 from xlt_serve.translation.cache import TranslationCache
 from xlt_serve.translation.router import Engine, Router
 from xlt_serve.translation.translators import Translators
-from xlt_serve.types import Prediction, Rendering, Settings, Unrendered
+from xlt_serve.types import Outcome, Prediction, Settings, Translation, Untranslated
 
 GERMAN = "Das Spiel der Mannschaft war heute sehr gut."
 ENGLISH = "The team played a very good match today."
@@ -113,7 +115,7 @@ def test_its_own_temperature_calibrates_it(
 def test_batches_change_nothing(paired: Classifier) -> None:
     texts = [f"{'Regen und Schnee ' * (n % 5 + 1)}{n}" for n in range(12)]
     together = paired.predict(texts, mode="paired", language="de")
-    small = Classifier(paired.bundle, budget=16, translators=paired.renderer.translators)
+    small = Classifier(paired.bundle, budget=16, translators=paired.translators)
     others = small.predict(texts, mode="paired", language="de")
     for one, other in zip(together, others, strict=True):
         assert one.probabilities == pytest.approx(other.probabilities, abs=1e-5)
@@ -282,12 +284,21 @@ def test_a_bundle_without_the_graph_names_one_that_has_it(
 
 
 def test_an_event_loop_gets_the_same_answers(paired: Classifier) -> None:
-    settings = Settings(mode="paired", language="de")
-    ready = asyncio.run(paired.renderer.translated_async([GERMAN], settings))
-    assert ready.translations == [Rendering(GERMAN.upper(), "shouting", 0.5)]
-    (answer,) = drive(paired.steps([GERMAN], ready), paired.runners.run)
-    (other,) = paired.predict([GERMAN], mode="paired", language="de")
-    assert answer == other
+    """Whoever drives the steps: here a loop that awaits what the library waits for."""
+    assert paired.translators is not None
+    steps = paired.steps([GERMAN], Settings(mode="paired", language="de"))
+    asked = next(steps)
+    assert isinstance(asked, TranslateRequest)
+    assert (list(asked.texts), list(asked.languages), asked.target) == ([GERMAN], ["de"], "en")
+    outcomes = asyncio.run(
+        paired.translators.translate_async(asked.texts, asked.languages, asked.target)
+    )
+    assert outcomes == [Translation(GERMAN.upper(), "shouting", 0.5)]
+    rows = steps.send(outcomes)
+    assert isinstance(rows, RunRequest)
+    with pytest.raises(StopIteration) as done:
+        steps.send(paired.runners.run(rows))
+    assert done.value.value == paired.predict([GERMAN], mode="paired", language="de")
 
 
 def test_batches_are_translated_ahead(graph_bundles: dict[str, Bundle]) -> None:
@@ -295,14 +306,47 @@ def test_batches_are_translated_ahead(graph_bundles: dict[str, Bundle]) -> None:
     batches = [[f"Text {a}{b}" for b in "xyz"] for a in "abcd"]
     out: list[Prediction] = []
     settings = Settings(mode="paired", language="de")
-    for batch, its in classifier.renderer.ahead(batches, settings):
-        out += drive(classifier.steps(batch, its), classifier.runners.run)
+    for answers in classifier.predict_batches(batches, settings):
+        out += answers
     assert [p.pairing.translation for p in out if p.pairing] == [
         text.upper() for batch in batches for text in batch
     ]
     failing = with_engine(graph_bundles["xlm-roberta"], Faulty(say=crash))
-    ((_, its),) = failing.renderer.ahead([["Hallo"]], settings)
-    assert its.translations == [Unrendered("failed", "faulty: the engine is on fire")]
+    (((answer),),) = failing.predict_batches([["Hallo"]], settings)
+    assert answer.pairing is not None
+    assert answer.pairing.reason == Untranslated("failed", "faulty: the engine is on fire")
+
+
+def test_the_next_batch_is_translated_while_this_one_runs(graph_bundles: dict[str, Bundle]) -> None:
+    engine = Shouting(delay=0.01)
+    classifier = with_engine(graph_bundles["xlm-roberta"], engine)
+    batches = [[f"Text {n}"] for n in range(5)]
+    settings = Settings(mode="paired", language="de")
+    for n, _ in enumerate(classifier.predict_batches(batches, settings)):
+        # We are busy with batch n; the engine gets batch n + 1, never n + 2, without our doing.
+        until = time.monotonic() + 5
+        while len(engine.calls) < min(5, n + 2) and time.monotonic() < until:
+            time.sleep(0.005)
+        assert len(engine.calls) == min(5, n + 2)
+
+
+def test_stopping_early_cancels_what_is_being_translated(
+    graph_bundles: dict[str, Bundle], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    classifier = with_engine(graph_bundles["xlm-roberta"], Shouting())
+    futures: list[Future[list[Outcome]]] = []
+
+    def submit(texts: Any, *rest: Any) -> Future[list[Outcome]]:
+        futures.append(Future())
+        if len(futures) == 1:
+            futures[-1].set_result([Translation(text, "me") for text in texts])
+        return futures[-1]
+
+    monkeypatch.setattr(classifier.translators, "submit", submit)
+    batches = ([f"Text {n}"] for n in range(5))
+    for _ in classifier.predict_batches(batches, Settings(mode="paired", language="de")):
+        break
+    assert [future.cancelled() for future in futures] == [False, True]
 
 
 def test_other_modes_are_not_read_ahead(paired: Classifier) -> None:
@@ -313,7 +357,7 @@ def test_other_modes_are_not_read_ahead(paired: Classifier) -> None:
             read.append(n)
             yield ["x"]
 
-    for n, _ in enumerate(paired.renderer.ahead(batches(), Settings())):
+    for n, _ in enumerate(paired.predict_batches(batches(), Settings())):
         assert read == list(range(n + 1))
 
 

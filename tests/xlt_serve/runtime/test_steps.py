@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from dataclasses import dataclass
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from xlt_serve.runtime.batching import plan
-from xlt_serve.runtime.steps import Outputs, RunRequest, Steps, drive, join
+from xlt_serve.runtime.steps import (
+    Driven,
+    Outputs,
+    RunRequest,
+    Steps,
+    TranslateRequest,
+    drive,
+    join,
+)
+from xlt_serve.types import Outcome, Translation
 
 
 @dataclass(frozen=True)
@@ -52,6 +63,42 @@ def test_steps_without_an_ask_have_an_answer_too() -> None:
         yield RunRequest("never", [])
 
     assert drive(nothing(), lambda ask: {}) == "done"
+
+
+def shouted() -> Steps[str]:
+    notes: list[str] = []
+    found = yield TranslateRequest(
+        ["a", "b"], ["de", None], "en", lambda: notes.append("meanwhile")
+    )
+    assert notes == ["meanwhile"]
+    yield RunRequest("squares", [])
+    return " ".join(each.text for each in found)
+
+
+def test_translations_are_under_way_before_anything_runs() -> None:
+    asked: list[TranslateRequest] = []
+    done: Future[list[Outcome]] = Future()
+
+    def submit(request: TranslateRequest) -> Future[list[Outcome]]:
+        asked.append(request)
+        return done
+
+    driven = Driven(shouted(), submit)
+    assert [list(request.texts) for request in asked] == [["a", "b"]]
+    done.set_result([Translation("A", "me"), Translation("B", "me")])
+    assert driven.finish(lambda request: {}) == "A B"
+
+
+def test_what_goes_wrong_with_translating_is_raised_and_nothing_goes_on() -> None:
+    failed: Future[list[Outcome]] = Future()
+    failed.set_exception(TypeError("no engine has no name"))
+    with pytest.raises(TypeError, match="has no name"):
+        drive(shouted(), lambda request: {}, lambda request: failed)
+    open_: Future[list[Outcome]] = Future()
+    Driven(shouted(), lambda request: open_).cancel()
+    assert open_.cancelled()
+    with pytest.raises(TypeError, match="2 texts are to be translated"):
+        drive(shouted(), lambda request: {})
 
 
 def test_join_puts_every_output_back_in_order() -> None:

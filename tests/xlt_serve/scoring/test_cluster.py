@@ -21,7 +21,7 @@ from xlt_serve import bundle as bundles
 from xlt_serve.errors import DataError, UsageError, XltError
 from xlt_serve.scoring import Order, cluster, run, score
 from xlt_serve.scoring.order import layout
-from xlt_serve.scoring.run import read
+from xlt_serve.scoring.reading import read
 from xlt_serve.scoring.window import BEGIN
 
 

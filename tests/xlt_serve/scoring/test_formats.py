@@ -132,8 +132,8 @@ def test_the_real_model_gives_what_predict_gives(bundle: Path, tmp_path: Path) -
 
 def test_no_field_of_a_prediction_is_forgotten(bundle: Path) -> None:
     from xlt_serve import load
+    from xlt_serve.modes.smoothed import Smoothing
     from xlt_serve.scoring import columns
-    from xlt_serve.types import Smoothing
 
     classifier = load(bundle)
     (plain,) = classifier.predict(["goal"])
@@ -145,7 +145,7 @@ def test_no_field_of_a_prediction_is_forgotten(bundle: Path) -> None:
 
 
 def test_smoothed_scores_are_the_same_each_time(bundle: Path, tmp_path: Path) -> None:
-    from xlt_serve.types import Smoothing
+    from xlt_serve.modes.smoothed import Smoothing
 
     file = write(tmp_path / "i.csv", ROWS[:3])
     chosen = {"mode": "smoothed", "smoothing": Smoothing(samples=20, radius=0.05, seed=0)}

@@ -16,10 +16,21 @@ import numpy as np
 import pytest
 
 from xlt_serve.classifier import load
-from xlt_serve.runtime.steps import Outputs, RunRequest, Steps
+from xlt_serve.modes.base import Cost
+from xlt_serve.modes.plain import Plain
+from xlt_serve.modes.smoothed import Smoothing
+from xlt_serve.runtime.steps import Outputs, RunRequest, Steps, TranslateRequest
 from xlt_serve.serving import answering
-from xlt_serve.serving.scheduler import Busy, Closed, Limits, Run, RunFailed, Scheduler
-from xlt_serve.types import Prediction, Settings, Smoothing
+from xlt_serve.serving.scheduler import (
+    Busy,
+    Closed,
+    Limits,
+    RunFailed,
+    RunRecord,
+    Scheduler,
+    Ticket,
+)
+from xlt_serve.types import Failure, Outcome, Prediction, Settings, Translation
 
 
 @dataclass(frozen=True)
@@ -66,6 +77,22 @@ def squares(texts: Sequence[str], rounds: int = 1) -> Steps[list[int]]:
         outputs = yield RunRequest("squares", [Word(text) for text in texts])
         values += outputs["values"].tolist()
     return values
+
+
+def opened(model: Squares, predictions: Callable[[Any], Steps[list[Prediction]]]) -> Any:
+    """A loaded bundle of this model, whose every mode has these steps."""
+
+    def failed(mode: str, code: str, message: str) -> Prediction:
+        return Prediction(None, mode=mode, error=Failure(code, message))
+
+    return SimpleNamespace(
+        classifier=SimpleNamespace(
+            runners=model,
+            translators=None,
+            context=SimpleNamespace(failed=failed),
+            steps=lambda items, settings, translations: predictions(items),
+        )
+    )
 
 
 @pytest.fixture(params=[1, 3], ids=["one stream", "three streams"])
@@ -119,7 +146,7 @@ def test_many_requests_share_batches_and_each_gets_its_own_answer(scheduler: Sch
 
 
 def test_a_poisoned_row_fails_its_own_request_alone(scheduler: Scheduler) -> None:
-    model, runs = Squares(), list[Run]()
+    model, runs = Squares(), list[RunRecord]()
     scheduler.on_run = runs.append
 
     async def main() -> list[object]:
@@ -252,14 +279,21 @@ def test_what_is_being_translated_is_no_work_that_waits() -> None:
         ticket = scheduler.admit(3000, elsewhere=True)  # 1000 tokens: 100 seconds
         with pytest.raises(Busy):
             scheduler.admit(3)
-        with scheduler.elsewhere(ticket):
+
+        async def translate(request: TranslateRequest) -> list[Outcome]:
             assert scheduler.waiting_seconds() == 0
             scheduler.leave(scheduler.admit(3))
             with pytest.raises(Busy):  # who has to be translated, too, stands behind it
                 scheduler.admit(3, elsewhere=True)
             now[0] = 7.0
-        assert scheduler.waiting_seconds() > 5
-        assert await scheduler.predict(ticket, squares(["x" * 3]), model) == [9]
+            return []
+
+        def steps() -> Steps[list[int]]:
+            yield TranslateRequest([], [], "en", lambda: None)
+            assert scheduler.waiting_seconds() > 5
+            return (yield from squares(["x" * 3]))
+
+        assert await scheduler.predict(ticket, steps(), model, translate) == [9]
         assert ticket.waited == 0.0  # in the queue, that is
         assert ticket.until_run == 7.0
         scheduler.leave(ticket)
@@ -306,7 +340,7 @@ def test_a_newcomer_waits_for_what_is_due_not_for_all_of_a_long_request() -> Non
 def test_a_failure_of_our_own_fails_the_batch_and_not_the_thread(scheduler: Scheduler) -> None:
     model = Squares()
 
-    def broken(run: Run) -> None:
+    def broken(run: RunRecord) -> None:
         raise OSError("no space left for metrics")
 
     scheduler.on_run = broken
@@ -322,15 +356,13 @@ def test_items_that_can_not_be_run_fail_alone_within_a_request(scheduler: Schedu
     texts = [f"text{n}" for n in range(50)]
     texts[7] = texts[33] = "poison"
 
-    async def steps(start: int, end: int) -> Steps[list[Prediction]]:
-        return predictions(texts[start:end])
-
     def predictions(part: Sequence[str]) -> Steps[list[Prediction]]:
         outputs = yield RunRequest("squares", [Word(text) for text in part])
         return [Prediction(str(value)) for value in outputs["values"]]
 
-    loaded: Any = SimpleNamespace(classifier=SimpleNamespace(runners=model))
-    done = asyncio.run(answering.answer(scheduler, loaded, texts, steps, timeout=10))
+    loaded = opened(model, predictions)
+    query = answering.Query(texts, Settings(), timeout=10)
+    done = asyncio.run(answering.answer(scheduler, loaded, query))
     assert [p.label for p in done.predictions] == [
         None if text == "poison" else str(len(text) ** 2) for text in texts
     ]
@@ -340,24 +372,24 @@ def test_items_that_can_not_be_run_fail_alone_within_a_request(scheduler: Schedu
     assert scheduler.waiting_seconds() == 0
 
 
-def test_what_all_texts_share_is_asked_for_once(scheduler: Scheduler) -> None:
-    """As the hypotheses of a request are, by similarity."""
-    model, texts, parts = Squares(), ["x" * 3] * 100, []
+def test_many_passes_make_small_chunks_and_shared_work_one(
+    scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = ["xxx"] * 100
+    model, parts = Squares(), list[int]()
 
-    async def steps(start: int, end: int) -> Steps[list[Prediction]]:
-        parts.append((start, end))
-        return predictions(end - start)
-
-    def predictions(number: int) -> Steps[list[Prediction]]:
-        outputs = yield RunRequest("squares", [Word("xxx")] * number)
+    def predictions(part: Sequence[str]) -> Steps[list[Prediction]]:
+        parts.append(len(part))
+        outputs = yield RunRequest("squares", [Word(text) for text in part])
         return [Prediction(str(value)) for value in outputs["values"]]
 
-    loaded: Any = SimpleNamespace(classifier=SimpleNamespace(runners=model))
-    for cost in (answering.Cost(times=50), answering.Cost(whole=True)):
+    for cost in (Cost(passes=50), Cost(shared=True)):
+        monkeypatch.setattr(Plain, "cost", lambda *_, cost=cost: cost)
         parts.clear()
-        done = asyncio.run(answering.answer(scheduler, loaded, texts, steps, 10, cost))
+        query = answering.Query(texts, Settings(), timeout=10)
+        done = asyncio.run(answering.answer(scheduler, opened(model, predictions), query))
         assert [p.label for p in done.predictions] == ["9"] * 100
-        assert len(parts) == (1 if cost.whole else 20)
+        assert len(parts) == (1 if cost.shared else 20)
 
 
 def test_closing_finishes_what_was_let_in() -> None:
@@ -392,29 +424,61 @@ def test_a_lone_request_pays_no_batching_delay(scheduler: Scheduler) -> None:
     assert sorted(asyncio.run(main()))[30] < 0.003
 
 
-def test_a_second_kind_of_ask_is_awaited_beside_the_queue(scheduler: Scheduler) -> None:
-    @dataclass(frozen=True)
-    class Upper:
-        text: str
+def test_translations_are_awaited_beside_the_queue(scheduler: Scheduler) -> None:
+    """They stand in nobody's way, and what is to be done meanwhile is done meanwhile."""
+    order: list[str] = []
 
-    async def upper(ask: Upper) -> str:
-        await asyncio.sleep(0)
-        return ask.text.upper()
+    async def upper(request: TranslateRequest) -> list[Outcome]:
+        order.append("asked")
+        while "meanwhile" not in order:
+            await asyncio.sleep(0.001)
+        [inside] = scheduler._inside
+        assert inside.away == inside.share
+        return [Translation(text.upper(), "upper") for text in request.texts]
 
     def steps() -> Steps[str]:
-        text: object = yield Upper("abc")  # type: ignore[misc]
-        outputs = yield RunRequest("squares", [Word(str(text))])
-        return f"{text}{outputs['values'][0]}"
+        meanwhile = lambda: order.append("meanwhile")  # noqa: E731
+        [found] = yield TranslateRequest(["abc"], ["de"], "en", meanwhile)
+        outputs = yield RunRequest("squares", [Word(found.text)])
+        return f"{found.text}{outputs['values'][0]}"
 
     async def main() -> str:
         ticket = scheduler.admit(3)
         try:
-            return await scheduler.predict(ticket, steps(), Squares())
+            answer = await scheduler.predict(ticket, steps(), Squares(), upper)
+            assert ticket.away == 0
+            return answer
         finally:
             scheduler.leave(ticket)
 
-    scheduler.others[Upper] = upper
     assert asyncio.run(main()) == "ABC9"
+    assert order == ["asked", "meanwhile"]
+
+
+def test_translating_ends_with_its_request(scheduler: Scheduler) -> None:
+    cancelled = asyncio.Event()
+
+    async def endless(request: TranslateRequest) -> list[Outcome]:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+        return []
+
+    def steps() -> Steps[None]:
+        yield TranslateRequest(["abc"], ["de"], "en", lambda: None)
+
+    async def main() -> Ticket:
+        ticket = scheduler.admit(3)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await scheduler.predict(ticket, steps(), Squares(), endless)
+        scheduler.leave(ticket)
+        await asyncio.wait_for(cancelled.wait(), 5)
+        return ticket
+
+    assert asyncio.run(main()).away == 0
 
 
 def test_lanes_go_with_their_bundle(scheduler: Scheduler) -> None:
@@ -440,7 +504,7 @@ def test_it_answers_like_the_library(scheduler: Scheduler) -> None:
     texts = ["Die Mannschaft gewann das Finale.", "", "Ein Virus wurde entdeckt.", "Пример текста"]
     wanted = [
         Settings(),
-        Settings(mode="smoothed", smoothing=Smoothing(samples=30, seed=3)),
+        Settings(mode="smoothed", options=Smoothing(samples=30, seed=3)),
         Settings(top_k=2),
     ]
 

@@ -8,7 +8,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from xlt_serve.serving.answering import Answered
+from xlt_serve.serving.answering import AnsweredQuery
 from xlt_serve.serving.scheduler import Ticket
 from xlt_serve.serving.tracing import record, settings
 
@@ -38,7 +38,7 @@ def test_a_request_has_spans_for_waiting_and_running() -> None:
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     ticket = Ticket(arrived=0.0, guess=0, waited=0.25, ran=0.5)
-    answered = Answered([], ticket, seconds=1.0)
+    answered = AnsweredQuery([], ticket, seconds=1.0)
     record(answered, {"items": 3}, provider)  # no span is open: nothing happens
     assert exporter.get_finished_spans() == ()
     with provider.get_tracer("t").start_as_current_span("request") as parent:

@@ -18,9 +18,9 @@ from xlt_training.loop.types import Example
 from tests.xlt_serve.serving.conftest import Start, valid
 from xlt_serve import load
 from xlt_serve.errors import UsageError
-from xlt_serve.modes.zero_shot import Options, entailment, steps
+from xlt_serve.modes.zero_shot import Candidates, entailment
 from xlt_serve.runtime.steps import RunRequest, drive
-from xlt_serve.types import Prediction
+from xlt_serve.types import Prediction, Settings
 
 TEXTS = ["the goal was in our match", "", "Suppe und Brot", "rain and wind with some snow"]
 LABELS = ("sports", "food", "weather")
@@ -49,7 +49,7 @@ def nli_bundle(
 
 def answers(bundle: Path, **options: Any) -> list[Prediction]:
     classifier = load(bundle)
-    return drive(steps(classifier, TEXTS, Options(LABELS, **options)), classifier.runners.run)
+    return classifier.zero_shot(TEXTS, LABELS, **options)
 
 
 def test_entailment_is_that_of_every_pair_alone(nli_bundle: Path) -> None:
@@ -85,7 +85,8 @@ def test_all_pairs_are_asked_for_at_once(nli_bundle: Path) -> None:
         asks.append(ask)
         return classifier.runners.run(ask)
 
-    drive(steps(classifier, TEXTS, Options(LABELS, scorer="nli")), run)
+    asked = Settings(mode="zero_shot", options=Candidates(LABELS, scorer="nli"))  # type: ignore[arg-type]
+    drive(classifier.steps(TEXTS, asked), run)
     assert [len(ask.rows) for ask in asks] == [3 * 3]
 
 
@@ -122,10 +123,10 @@ def test_similarity_is_the_cosine_of_the_vectors(nli_bundle: Path) -> None:
 
 
 def test_templates_go_by_language() -> None:
-    options = Options(("Sport",), template={"de": "Es geht um {}.", "*": "About {}."})
+    options = Candidates(("Sport",), template={"de": "Es geht um {}.", "*": "About {}."})
     assert options.hypotheses("de") == ("Es geht um Sport.",)
     assert options.hypotheses("fr") == options.hypotheses(None) == ("About Sport.",)
-    assert Options(("Sport",), template={"de": "{}!"}).hypotheses("en") == (
+    assert Candidates(("Sport",), template={"de": "{}!"}).hypotheses("en") == (
         "This text is about Sport.",
     )
 
@@ -142,7 +143,7 @@ def test_templates_go_by_language() -> None:
 )
 def test_wrong_options(options: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        Options(**options)
+        Candidates(**options)
 
 
 def test_the_command_wrote_what_it_measured(nli_bundle: Path) -> None:

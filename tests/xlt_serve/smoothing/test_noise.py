@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from xlt_serve.errors import UsageError
-from xlt_serve.smoothing.noise import Noise, Source, draw, stream_key
+from xlt_serve.smoothing.noise import Noise, NoiseSource, draw, stream_key
 
 GAUSSIAN, UNIFORM = Noise("gaussian", 0.3), Noise("uniform", 0.3)
 
@@ -53,7 +53,7 @@ def test_neighbouring_draws_do_not_overlap() -> None:
 
 @pytest.mark.parametrize("key", [0, 7, 2**64 + 5, 2**128 - 1])
 def test_a_source_addresses_what_a_new_generator_would_give(key: int) -> None:
-    source = Source()
+    source = NoiseSource()
     for number in (3, 0, 10**6, 3):  # in any order, nothing is left over from the draw before
         expected = np.random.Philox(key=key, counter=number << 192).random_raw(9)
         np.testing.assert_array_equal(source.bits(key, number, 9).view(np.uint64), expected)
@@ -76,7 +76,7 @@ def test_gaussian_values_are_normal_and_pairs_of_them_independent() -> None:
 def test_a_draw_of_any_size_is_filled(shape: tuple[int, ...]) -> None:
     for noise in (GAUSSIAN, UNIFORM):
         out = np.full(shape, np.nan, dtype=np.float32)
-        Source().fill(5, 6, noise, out)
+        NoiseSource().fill(5, 6, noise, out)
         assert np.isfinite(out).all()
         np.testing.assert_array_equal(out, draw(5, 6, shape, noise))
         assert len(np.unique(out)) == out.size

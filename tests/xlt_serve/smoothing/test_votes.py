@@ -16,16 +16,15 @@ from xlt_training.export import checkpoint as export
 from xlt_serve import load
 from xlt_serve.classifier import Classifier
 from xlt_serve.errors import UsageError
+from xlt_serve.modes.draws import NoisyText, polled
+from xlt_serve.modes.smoothed import Smoothing
 from xlt_serve.runtime.batching import plan
 from xlt_serve.runtime.graph_io import PerturbedRow
 from xlt_serve.runtime.steps import Outputs, RunRequest, drive, join
 from xlt_serve.smoothing import certify
-from xlt_serve.smoothing import votes as smooth
 from xlt_serve.smoothing.noise import Noise, draw, stream_key
-from xlt_serve.smoothing.perturbation import NoisyText, radius_of, threshold_for
-from xlt_serve.smoothing.votes import Options
+from xlt_serve.smoothing.votes import PollOptions, PollOutcome
 from xlt_serve.text.tokens import Piece
-from xlt_serve.types import Smoothing
 
 NOISE = Noise("gaussian", 1.0)
 
@@ -41,11 +40,11 @@ def half_space(rows: Sequence[PerturbedRow]) -> npt.NDArray[np.float64]:
 
 def ask(
     points: list[int],
-    options: Options,
+    options: PollOptions,
     radius: float | None = None,
     seed: int = 0,
     budget: int = 64,
-) -> list[smooth.Outcome]:
+) -> list[PollOutcome]:
     keys = [stream_key(seed, str((point, number))) for number, point in enumerate(points)]
     voters = [
         NoisyText(Piece([point], [0]), key, NOISE, radius)
@@ -57,11 +56,11 @@ def ask(
         parts = [(batch, {"logits": half_space([ask.rows[i] for i in batch])}) for batch in batches]  # type: ignore[misc]
         return join(parts, len(ask.rows))
 
-    return drive(smooth.smooth(voters, 3, options), run)
+    return drive(polled(voters, 3, options), run)
 
 
 def test_clear_texts_take_few_draws_and_close_ones_abstain() -> None:
-    clear, other, close = ask([400, -400, 0], Options(samples=200))
+    clear, other, close = ask([400, -400, 0], PollOptions(samples=200))
     assert (clear.label, other.label, close.label) == (0, 1, None)
     assert clear.draws == certify.fewest_votes(0.0005)
     assert clear.votes == (clear.draws, 0, 0)
@@ -72,7 +71,7 @@ def test_clear_texts_take_few_draws_and_close_ones_abstain() -> None:
 def test_votes_are_those_of_a_fixed_number_of_draws() -> None:
     """Early stopping reads a prefix of the same stream, and comes to the same label."""
     points = [150, -150, 80, -90, 250]
-    early = ask(points, Options(samples=2000))
+    early = ask(points, PollOptions(samples=2000))
     for point, number, outcome in zip(points, range(5), early, strict=True):
         key = stream_key(0, str((point, number)))
         piece = Piece([point], [0])
@@ -85,7 +84,7 @@ def test_votes_are_those_of_a_fixed_number_of_draws() -> None:
 
 def test_batches_change_nothing() -> None:
     points = [120, -300, 40, 500]
-    options = Options(samples=300)
+    options = PollOptions(samples=300)
     together = ask(points, options, radius=0.3)
     for budget in (1, 7, 1000):
         assert ask(points, options, radius=0.3, budget=budget) == together
@@ -94,10 +93,10 @@ def test_batches_change_nothing() -> None:
 @pytest.mark.parametrize("radius", [0.5, 1.0])
 def test_certificates_are_true_and_about_as_large_as_they_can_be(radius: float) -> None:
     """The truth is known: a text at distance t from the boundary is safe up to t, no further."""
-    outcomes = ask([250] * 100, Options(samples=2000), radius, seed=1)
+    outcomes = ask([250] * 100, PollOptions(samples=2000), radius, seed=1)
     assert all(o.certified and o.label == 0 and o.reach >= radius for o in outcomes)
     assert all(o.reach <= 2.5 for o in outcomes)
-    too_much = ask([int(100 * radius) - 20] * 100, Options(samples=500), radius, seed=2)
+    too_much = ask([int(100 * radius) - 20] * 100, PollOptions(samples=500), radius, seed=2)
     assert not any(o.certified for o in too_much)
     for outcome in [*outcomes, *too_much]:
         if outcome.lower_bound > 0.5:
@@ -107,9 +106,9 @@ def test_certificates_are_true_and_about_as_large_as_they_can_be(radius: float) 
 
 def test_uniform_noise_has_its_own_formula() -> None:
     noise = Noise("uniform", 0.5)
-    assert radius_of(noise, 0.9) == pytest.approx(0.4)
-    assert threshold_for(noise, 0.4) == pytest.approx(0.9)
-    assert radius_of(NOISE, 0.5) == 0.0
+    assert noise.radius(0.9) == pytest.approx(0.4)
+    assert noise.threshold(0.4) == pytest.approx(0.9)
+    assert NOISE.radius(0.5) == 0.0
     assert noise.norm == "l1"
 
 
@@ -117,7 +116,7 @@ def test_wrong_labels_and_bounds_are_as_rare_as_alpha_says() -> None:
     """2,000 texts so close to the boundary that a careless vote would often be wrong."""
     alpha = 0.05
     points = [10] * 1000 + [-10] * 1000
-    outcomes = ask(points, Options(samples=150, alpha=alpha), budget=100_000)
+    outcomes = ask(points, PollOptions(samples=150, alpha=alpha), budget=100_000)
     truth = NormalDist().cdf(0.1)
     wrong = sum(
         (o.label is not None and o.label != (0 if point > 0 else 1)) or o.lower_bound > truth
@@ -129,7 +128,7 @@ def test_wrong_labels_and_bounds_are_as_rare_as_alpha_says() -> None:
 @pytest.mark.parametrize(
     ("bad", "message"),
     [
-        ({"samples": 0}, "samples=0.*from 1 to"),
+        ({"samples": 0}, "samples=0.*between 1 and 100000"),
         ({"alpha": 1.0}, "alpha=1.0.*between 0 and 1"),
         ({"radius": -1.0}, "radius=-1.0.*positive"),
         ({"noise": "laplace", "scale": 1.0}, "must be one of gaussian, uniform, synonym"),

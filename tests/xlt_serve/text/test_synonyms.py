@@ -20,6 +20,7 @@ from xlt_training.loop.words import load_synonyms
 from xlt_serve import load
 from xlt_serve.classifier import Classifier
 from xlt_serve.errors import DataError, UsageError
+from xlt_serve.modes.smoothed import Smoothing
 from xlt_serve.smoothing import certify
 from xlt_serve.smoothing.noise import stream_key
 from xlt_serve.smoothing.substitution import RewrittenText, Sentence
@@ -27,7 +28,7 @@ from xlt_serve.text import synonyms
 from xlt_serve.text.synonyms import Table, partition, table
 from xlt_serve.text.tokens import Piece
 from xlt_serve.text.words import in_case
-from xlt_serve.types import Item, Smoothing
+from xlt_serve.types import Item
 
 # Letters whose case is not simple: ß (two in upper case), ı and İ (lost or gained a dot), ς and σ,
 # a digit and a letter without case.
@@ -252,7 +253,7 @@ TEXTS = ["the Goal was in our match with a Team", "bread and soup today", "snow"
 
 
 def test_labels_and_bounds_against_all_draws(classifier: Classifier) -> None:
-    found = classifier.tables.of("en")
+    found = classifier.context.tables.of("en")
     assert found is not None
     answers = ask(classifier, TEXTS, words=1, samples=300)
     assert sum(answer.label is not None for answer in answers) >= 2
@@ -354,11 +355,13 @@ def test_a_bundle_carries_its_tables(checkpoint: Path, file: Path, tmp_path: Pat
     assert out.manifest.synonyms == {"en": "synonyms/en.json"}
     assert "synonyms/en.json" in out.manifest.files
     served = load(out.path)
-    assert served.tables.of("en") == synonyms.read(file, "en")
+    assert served.context.tables.of("en") == synonyms.read(file, "en")
     assert ask(served, ["the goal"])[0].smoothed.draws > 0
     other = tmp_path / "other.json"
     other.write_text('{"goal": ["bread"]}')
-    assert load(out.path, synonyms={"en": other}).tables.of("en").neighbours == {"goal": ["bread"]}
+    assert load(out.path, synonyms={"en": other}).context.tables.of("en").neighbours == {
+        "goal": ["bread"]
+    }
     with pytest.raises(UsageError, match="must be LANGUAGE=FILE"):
         export.export(checkpoint, tmp_path / "no", export.Order(synonyms=["en"]))
 
@@ -382,11 +385,11 @@ def test_a_model_that_was_trained_with_the_table_has_no_warning(classifier: Clas
 
     def warned(words: dict[str, str], draws: Any = "groups") -> str:
         manifest = replace(classifier.bundle.manifest, noise={"words": words})
-        found = classifier.tables.of("en")
+        found = classifier.context.tables.of("en")
         assert found is not None
         return str(synonym_warning(Bundle(classifier.bundle.path, manifest), found, draws))
 
-    found = classifier.tables.of("en")
+    found = classifier.context.tables.of("en")
     assert found is not None
     trained = {"draws": "groups", "language": "en", "sha256": found.sha256}
     assert warned(trained) == "None"

@@ -7,7 +7,6 @@ import json
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
@@ -19,9 +18,7 @@ from xlt_serve.errors import DataError
 from xlt_serve.translation import load
 from xlt_serve.translation.breaker import Breaker
 from xlt_serve.translation.cache import TranslationCache
-from xlt_serve.translation.items import Order, pending
 from xlt_serve.translation.protocol import (
-    Outcome,
     PairRefused,
     Translation,
     Translator,
@@ -30,8 +27,7 @@ from xlt_serve.translation.protocol import (
 from xlt_serve.translation.recorded import Recorded, RecordedRow, Recorder, read
 from xlt_serve.translation.router import Engine, Router
 from xlt_serve.translation.statistics import Event
-from xlt_serve.translation.translators import Translators, ahead
-from xlt_serve.types import Settings
+from xlt_serve.translation.translators import Translators
 
 
 def router(*translators: Translator, **rest: object) -> Router:
@@ -198,17 +194,6 @@ def test_a_mistake_of_ours_is_raised_and_leaves_nothing_running() -> None:
     assert slow.cancelled == 1
 
 
-def test_outcomes_that_make_no_settings_are_an_error_and_no_endless_wait() -> None:
-    def finish(outcomes: object) -> Settings:
-        raise TypeError("no engine has no name")
-
-    outcomes: Future[list[Outcome]] = Future()
-    settings = pending(Order([], [], finish), outcomes)
-    outcomes.set_result([])
-    with pytest.raises(TypeError, match="has no name"):
-        settings.result(timeout=5)
-
-
 def test_long_texts_are_cut_before_they_are_translated() -> None:
     engine = Shouting()
     ask(router(engine, longest=50), ["wort " * 100])
@@ -338,46 +323,3 @@ def test_closed_translators_refuse(translators: Translators) -> None:
     translators.close()
     with pytest.raises(RuntimeError, match="closed"):
         translators.translate(["a"], ["de"], "en")
-
-
-def test_the_next_batch_is_under_way_while_this_one_runs() -> None:
-    started: list[int] = []
-
-    def start(batch: int) -> Future[int]:
-        started.append(batch)
-        out: Future[int] = Future()
-        out.set_result(batch * 10)
-        return out
-
-    seen = []
-    for batch, result in ahead(range(5), start):
-        assert started == list(range(min(5, batch + 2)))  # one ahead, never two
-        seen.append((batch, result))
-    assert seen == [(n, 10 * n) for n in range(5)]
-
-
-def test_engines_work_while_the_caller_does() -> None:
-    engine = Shouting(delay=0.01)
-    one = Router({"shouting": Engine(engine)}, cache=TranslationCache(entries=0))
-    with Translators(one) as translators:
-        for n, out in ahead(range(5), lambda n: translators.submit([f"t{n}"], ["de"], "en")):
-            assert out == [Translation(f"T{n}", "shouting", 0.5)]
-            # We are busy with batch n; the engine gets batch n + 1 without our doing.
-            until = time.monotonic() + 5
-            while len(engine.calls) < min(5, n + 2) and time.monotonic() < until:
-                time.sleep(0.005)
-            assert len(engine.calls) == min(5, n + 2)
-
-
-def test_stopping_early_cancels_what_is_ahead() -> None:
-    futures: list[Future[int]] = []
-
-    def start(batch: int) -> Future[int]:
-        futures.append(Future())
-        if batch == 0:
-            futures[-1].set_result(0)
-        return futures[-1]
-
-    for _ in ahead(range(5), start, depth=2):
-        break
-    assert [future.cancelled() for future in futures] == [False, True, True]

@@ -24,8 +24,7 @@ from xlt_serve import bundle as bundles
 from xlt_serve.bundle import Bundle
 from xlt_serve.classifier import Classifier, load
 from xlt_serve.errors import ExportRefused
-from xlt_serve.modes.zero_shot import TEMPLATE, Options, steps
-from xlt_serve.runtime.steps import drive
+from xlt_serve.modes.zero_shot import TEMPLATE
 from xlt_training.data import languages, load_split
 from xlt_training.encoders.make import SENSITIVE
 from xlt_training.export import checkpoint as export
@@ -122,8 +121,7 @@ def zero_shot(
     served: Classifier, texts: Sequence[str], labels: tuple[str, ...], scorer: str
 ) -> list[str | None]:
     """The label of each text, as the service would give it."""
-    wanted = steps(served, texts, Options(labels, scorer=scorer))
-    return [prediction.label for prediction in drive(wanted, served.runners.run)]
+    return [found.label for found in served.zero_shot(texts, labels, scorer=scorer)]
 
 
 def encoder_alone(encoder: str) -> Label:

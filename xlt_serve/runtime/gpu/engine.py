@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from xlt_serve.bundle import Bundle
-from xlt_serve.classifier import BUDGET
+from xlt_serve.runtime.batching import BUDGET
 from xlt_serve.runtime.gpu import tensorrt
 from xlt_serve.runtime.gpu.buckets import Buckets
-from xlt_serve.runtime.gpu.tensorrt import Cache
+from xlt_serve.runtime.gpu.tensorrt import EngineCache
 from xlt_serve.runtime.graph_io import GraphIO
 from xlt_serve.runtime.open_graph import buckets_of, described, engine_of, io_of, open_graph
 from xlt_serve.runtime.session import Options, Session
@@ -22,7 +22,7 @@ class Built:
     """``milliseconds``: of one run at each (rows, length), the second."""
 
     graph: str
-    cache: Cache
+    cache: EngineCache
     reused: bool
     seconds: float
     milliseconds: dict[tuple[int, int], float]

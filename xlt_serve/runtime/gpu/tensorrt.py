@@ -37,7 +37,7 @@ class Profile:
 
 
 @dataclass(frozen=True, slots=True)
-class Cache:
+class EngineCache:
     """Where the engine of one graph lies; ``context`` is the file that a later start opens."""
 
     folder: Path
@@ -68,7 +68,7 @@ def _shapes(dims: Dims, sizes: Sizes) -> str:
 
 def cache_for(
     folder: Path, bundle: Bundle, graph: str, chosen: Profile, machine: str = ""
-) -> Cache:
+) -> EngineCache:
     """``machine``: the versions and the GPU, since an engine runs on no other."""
     described = {
         "bundle": bundle.manifest.version,
@@ -78,11 +78,11 @@ def cache_for(
         "machine": machine,
     }
     content = hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:16]
-    return Cache(folder, f"{graph}-{bundle.manifest.graphs[graph].precision}-{content}")
+    return EngineCache(folder, f"{graph}-{bundle.manifest.graphs[graph].precision}-{content}")
 
 
 def options(
-    chosen: Profile, cache: Cache, *, device: int = 0, workspace: int = 0, level: int = 3
+    chosen: Profile, cache: EngineCache, *, device: int = 0, workspace: int = 0, level: int = 3
 ) -> dict[str, str]:
     """What the provider is given. ``workspace``: bytes, 0 for all that the GPU has."""
     out = {

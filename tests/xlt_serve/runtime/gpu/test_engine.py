@@ -10,7 +10,7 @@ from tests.xlt_serve.cli.test_cli import run
 from xlt_serve.bundle import Bundle
 from xlt_serve.runtime.gpu import engine
 from xlt_serve.runtime.gpu.engine import Built
-from xlt_serve.runtime.gpu.tensorrt import Cache
+from xlt_serve.runtime.gpu.tensorrt import EngineCache
 from xlt_serve.runtime.open_graph import described, io_of
 
 
@@ -27,12 +27,12 @@ def test_every_bucket_runs(graph_bundles: dict[str, Bundle], graph: str) -> None
 def test_the_report_says_what_was_built_and_where(tmp_path: Path) -> None:
     (tmp_path / "plain-fp16-aa_1.engine").write_bytes(b"x" * 2_000_000)
     said = engine.report(
-        Built("plain", Cache(tmp_path, "plain-fp16-aa"), False, 12.3, {(8, 64): 1.5})
+        Built("plain", EngineCache(tmp_path, "plain-fp16-aa"), False, 12.3, {(8, 64): 1.5})
     )
     assert said.splitlines()[0] == "plain: built in 12.3 s, 2.0 MB"
     assert str(tmp_path / "plain-fp16-aa_1.engine") in said
     assert "8 ×  64" in said
-    assert "found in" in engine.report(Built("plain", Cache(tmp_path, "x"), True, 0.5, {}))
+    assert "found in" in engine.report(Built("plain", EngineCache(tmp_path, "x"), True, 0.5, {}))
 
 
 def test_without_a_gpu_the_command_is_refused(

@@ -14,7 +14,7 @@ from xlt_serve.bundle import Bundle
 from xlt_serve.errors import BundleError
 from xlt_serve.runtime.gpu import tensorrt
 from xlt_serve.runtime.gpu.buckets import Buckets, choose
-from xlt_serve.runtime.gpu.tensorrt import Cache, Profile
+from xlt_serve.runtime.gpu.tensorrt import EngineCache, Profile
 from xlt_serve.runtime.open_graph import described
 from xlt_serve.runtime.shapes import Dims, concrete, names, rounded
 
@@ -104,7 +104,7 @@ def test_options_pass_through_onnxruntime_unchanged(
 ) -> None:
     profile = tensorrt.profile(DIMS[kind], buckets)
     options = tensorrt.options(
-        profile, Cache(Path("engines"), "plain-fp16-0123"), device=device, workspace=workspace
+        profile, EngineCache(Path("engines"), "plain-fp16-0123"), device=device, workspace=workspace
     )
     names_, passed = check_and_normalize_provider_args([(PROVIDER, options)], None, [PROVIDER])
     assert list(names_) == [PROVIDER]
@@ -117,7 +117,7 @@ def test_options_pass_through_onnxruntime_unchanged(
 
 def test_what_the_provider_is_told() -> None:
     profile = tensorrt.profile(DIMS["plain"], choose({}, 64, 512))
-    cache = Cache(Path("engines"), "plain-fp16-0123")
+    cache = EngineCache(Path("engines"), "plain-fp16-0123")
     options = tensorrt.options(profile, cache)
     assert profile.least == "input_ids:1x16,attention_mask:1x16"
     assert profile.largest == "input_ids:64x64,attention_mask:64x64"
@@ -172,7 +172,7 @@ def test_an_engine_is_named_by_all_that_it_depends_on(
 
 
 def test_the_cache_knows_its_own_files_only(tmp_path: Path) -> None:
-    cache = Cache(tmp_path, "plain-fp16-aa")
+    cache = EngineCache(tmp_path, "plain-fp16-aa")
     for name in ("plain-fp16-aa_ctx.onnx", "plain-fp16-aa_1.engine", "plain-fp16-bb_1.engine"):
         (tmp_path / name).write_text("x")
     assert [file.name for file in cache.files()] == [

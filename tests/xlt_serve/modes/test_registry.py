@@ -1,0 +1,147 @@
+"""A mode is its own file and a line in the registry: Python, HTTP and the command line find it there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import get_args
+
+import pytest
+from starlette.testclient import TestClient
+
+from xlt_serve import load, modes, types, wire
+from xlt_serve.cli.main import main
+from xlt_serve.errors import UsageError
+from xlt_serve.modes.base import Context, Mode, Reading
+from xlt_serve.modes.plain import Plain, classified
+from xlt_serve.modes.smoothed import Smoothing
+from xlt_serve.runtime.steps import Steps
+from xlt_serve.serving.app import create
+from xlt_serve.serving.middleware import Gate, Guard
+from xlt_serve.serving.settings import Environment
+from xlt_serve.types import Prediction, Settings, option
+
+
+@dataclass(frozen=True, slots=True)
+class Laziness:
+    laziness: int = option(0, "texts that are left out", ge=0)
+
+
+class Lazy(Mode):
+    """Reads every text but answers only those of an even number; a toy."""
+
+    name = "lazy"
+    options = Laziness
+
+    def steps(
+        self,
+        context: Context,
+        items: Sequence[object],
+        settings: Settings,
+        translations: Sequence[object] | None = None,
+    ) -> Steps[list[Prediction]]:
+        reading = Reading(context, self, items, settings)
+        jobs = [job for job in reading.jobs() if job.index % 2 == 0]
+        answers = yield from classified(context, jobs, settings)
+        out = {job.index: context.failed(self.name, "lazy", "not today") for job in reading.jobs()}
+        for job, answer in zip(jobs, answers, strict=True):
+            out[job.index] = context.prediction(self.name, answer.label, language=answer.language)
+        return reading.in_order(out)
+
+
+@pytest.fixture
+def lazy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(modes.MODES, Lazy.name, Lazy())
+
+
+TEXTS = ["Die Mannschaft gewann das Finale.", "Ein Virus wurde entdeckt.", ""]
+
+
+@pytest.mark.usefixtures("lazy")
+def test_a_new_mode_goes_all_roads(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    classifier = load()
+    expected = [p.to_dict() for p in classifier.predict(TEXTS, mode="lazy", laziness=3)]
+    assert [(p["label"], p["mode"]) for p in expected] == [
+        ("sports", "lazy"),
+        (None, "lazy"),
+        (None, "lazy"),
+    ]
+    assert [p["error"] and p["error"]["code"] for p in expected] == [None, "lazy", "empty"]
+
+    gate = Gate()
+    environment = Environment({"topics": "topics"}, state=tmp_path / "state")
+    with TestClient(Guard(create(gate, environment), gate)) as client:
+        answer = client.post("/classify", json={"texts": TEXTS, "mode": "lazy"})
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["predictions"] == expected
+
+    lines = tmp_path / "texts.txt"
+    lines.write_text("\n".join(TEXTS) + "\n", encoding="utf-8")
+    assert main(["predict", "--mode", "lazy", str(lines)]) == 0
+    named = {"bundle": "topics", "version": classifier.bundle.manifest.version}
+    printed = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert printed == [each | named for each in expected]
+
+    table, scored = tmp_path / "texts.jsonl", tmp_path / "scored.jsonl"
+    table.write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS))
+    assert main(["score", str(table), str(scored), "--mode", "lazy", "--quiet"]) == 0
+    rows = [json.loads(line) for line in scored.read_text().splitlines()]
+    assert [(row["xlt_label"], row["xlt_mode"]) for row in rows] == [
+        (each["label"], "lazy") for each in expected
+    ]
+
+
+def test_a_mode_that_is_not_registered_is_unknown(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="mode='lazy': must be one of plain, translate, paired"):
+        load().predict(TEXTS, mode="lazy")
+    with pytest.raises(
+        wire.Invalid, match="mode: Input should be 'plain', 'translate', 'paired' or"
+    ):
+        wire.parse(wire.ClassifyRequest, {"texts": TEXTS, "mode": "lazy"})
+
+
+def test_types_and_schema_have_the_modes_that_are_registered() -> None:
+    published = wire.schema()["$defs"]["ClassifyRequest"]["properties"]["mode"]["enum"]
+    assert published == list(modes.names()) == list(get_args(types.Mode))
+    assert all(mode.name == name for name, mode in modes.MODES.items())
+    assert isinstance(modes.MODES["plain"], Plain)
+
+
+def test_options_come_one_by_one_or_as_one_value() -> None:
+    one = modes.settings("smoothed", samples=20, alpha=0.01, top_k=2)
+    whole = modes.settings("smoothed", smoothing=Smoothing(samples=20, alpha=0.01), top_k=2)
+    assert one == whole
+    assert one.of(Smoothing).samples == 20
+    assert modes.settings("plain", samples=20) == modes.settings()  # another mode's own
+    with pytest.raises(TypeError, match="'topk'"):
+        modes.settings("plain", topk=2)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"top_k": 0}, "top_k=0: must be at least 1"),
+        ({"max_length": 7}, "max_length=7: must be at least 8"),
+        ({"abstain_below": 1.5}, r"abstain_below=1.5: must be between 0 and 1 \(inclusive\)"),
+        ({"long": "cut"}, "long=cut: must be one of truncate, windows, error"),
+        ({"mode": "smoothed", "alpha": 0}, r"alpha=0: must be between 0 and 1 \(exclusive\)"),
+        ({"mode": "smoothed", "radius": float("inf")}, "radius=inf: must be positive"),
+        ({"mode": "smoothed", "radius": float("nan")}, "radius=nan: must be positive"),
+        ({"mode": "smoothed", "seed": -1}, "seed=-1: must be at least 0"),
+        ({"mode": "smoothed", "samples": 100_001}, "samples=100001: must be between 1 and 100000"),
+        ({"mode": "zero_shot", "labels": ["a"], "scorer": "x"}, "scorer=x: must be one of nli"),
+        ({"mode": "zero_shot", "labels": []}, "no labels"),
+    ],
+)
+def test_ranges_hold_in_python_as_on_the_wire(given: dict[str, object], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        modes.settings(**given)  # type: ignore[arg-type]
+    body = {"texts": ["a"]} | given
+    kind = wire.ClassifyRequest
+    if body.get("mode") == "zero_shot":
+        kind, _ = wire.ZeroShotRequest, body.pop("mode")
+    if str(given.get("radius")) not in ("inf", "nan"):  # which JSON has not
+        with pytest.raises(wire.Invalid):
+            wire.parse(kind, body)

@@ -1,0 +1,83 @@
+"""Draws of noisy texts, asked for together until each text has its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from xlt_serve.runtime.graph_io import PerturbedIO, PerturbedRow
+from xlt_serve.runtime.steps import Row, RunRequest, Steps
+from xlt_serve.smoothing.noise import Noise
+from xlt_serve.smoothing.votes import Poll, PollOptions, PollOutcome
+from xlt_serve.text.tokens import Piece
+
+
+class Voter(Protocol):
+    """A text that is drawn from: ``NoisyText``, ``RewrittenText``."""
+
+    @property
+    def graph(self) -> str:
+        """The graph that its draws run on."""
+
+    @property
+    def threshold(self) -> float | None:
+        """The bound to exceed for what is to be certified; None: the label alone is asked for."""
+
+    def reach(self, bound: float) -> float:
+        """How far the label holds if its probability is at least this: a radius, or a number of
+        words; 0: nothing is proved."""
+
+    def rows(self, numbers: Sequence[int]) -> Sequence[Row]:
+        """What to run for the draws of these numbers."""
+
+    def votes(self, logits: npt.NDArray[Any]) -> list[int]:
+        """The vote of each draw asked for last, from the logits of its rows."""
+
+
+class NoisyText:
+    """The draws of a text, on the perturbed graph; ``radius``: to certify, none: the label alone."""
+
+    graph = PerturbedIO.name
+
+    def __init__(self, piece: Piece, key: int, noise: Noise, radius: float | None = None) -> None:
+        self.piece, self.key, self.noise, self.radius = piece, key, noise, radius
+
+    @property
+    def threshold(self) -> float | None:
+        return None if self.radius is None else self.noise.threshold(self.radius)
+
+    def reach(self, bound: float) -> float:
+        """The radius that a bound proves, at least the one asked for if it proves that."""
+        radius = self.noise.radius(bound)
+        if self.threshold is not None and bound > self.threshold:
+            radius = max(radius, self.radius or 0.0)
+        return radius
+
+    def rows(self, numbers: Sequence[int]) -> list[PerturbedRow]:
+        return [PerturbedRow(self.piece, self.key, number, self.noise) for number in numbers]
+
+    def votes(self, logits: npt.NDArray[Any]) -> list[int]:
+        return [int(vote) for vote in logits.argmax(axis=1)]
+
+
+def polled(voters: Sequence[Voter], classes: int, options: PollOptions) -> Steps[list[PollOutcome]]:
+    """The outcome of each text."""
+    polls = [Poll(classes, voter.threshold, options) for voter in voters]
+    while pending := [number for number, poll in enumerate(polls) if not poll.stopped]:
+        asked: dict[str, list[tuple[int, Sequence[Row]]]] = {}
+        for text in pending:
+            taken = len(polls[text].votes)
+            numbers = range(taken, taken + polls[text].wanted())
+            asked.setdefault(voters[text].graph, []).append((text, voters[text].rows(numbers)))
+        for graph, parts in asked.items():
+            rows = [row for _, part in parts for row in part]
+            logits = (yield RunRequest(graph, rows))["logits"] if rows else np.zeros((0, classes))
+            start = 0
+            for text, part in parts:
+                end = start + len(part)
+                polls[text].add(voters[text].votes(logits[start:end]))
+                start = end
+    return [poll.outcome(voter.reach) for poll, voter in zip(polls, voters, strict=True)]
