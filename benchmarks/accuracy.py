@@ -15,9 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +28,9 @@ from xlt_training.loop import model as models
 from xlt_training.loop.types import Example
 from xlt_training.methods.xmixup import XMixup
 
-from benchmarks.statistics import DRAWS, difference, holm, resample, shown, weighted_accuracy
+from benchmarks.markdown import table
+from benchmarks.runs import kept, tidy
+from benchmarks.statistics import Correct, bootstrap, gaps, shown
 from xlt_serve.calibration import softmax
 
 HERE = Path(__file__).parent
@@ -107,7 +107,7 @@ def all_methods(task: str, data: Path) -> list[str]:
 
 
 def with_vanilla(names: Sequence[str]) -> list[str]:
-    """Vanilla first, asked for or not: it is what the others are compared with."""
+    """Vanilla first, given or not: the others are compared with it."""
     return ["vanilla", *(name for name in names if name != "vanilla")]
 
 
@@ -135,8 +135,8 @@ def evaluation_items(task: str, data: Path) -> Items:
 def overrides_of(name: str, given: Sequence[str]) -> list[str]:
     """Of ``[METHOD:]KEY=VALUE`` those for all methods, then those for this one."""
     split = [(one.partition("=")[0].rpartition(":"), one) for one in given]
-    everyone = [one for (method, _, _), one in split if not method]
-    return everyone + [one[len(name) + 1 :] for (method, _, _), one in split if method == name]
+    for_all = [one for (method, _, _), one in split if not method]
+    return for_all + [one[len(name) + 1 :] for (method, _, _), one in split if method == name]
 
 
 def make_fisher(options: argparse.Namespace) -> None:
@@ -157,29 +157,6 @@ def make_fisher(options: argparse.Namespace) -> None:
     texts = free_of_evaluation(lines, options.data)
     fisher.save(folder, "fr", fisher.compute(options.encoder, texts))
     noted.write_text(json.dumps(stamp))
-
-
-def kept(file: Path, stamp: dict[str, Any]) -> dict[str, Any] | None:
-    """What a run left in ``file``, if it has this stamp: the same config, weights and texts.
-
-    The folder of another is removed, as its figures would go by a name that is no longer theirs. A
-    run of this config that was stopped stays, to go on.
-    """
-    folder = file.parent
-    if file.is_file():
-        found: dict[str, Any] = json.loads(file.read_text())
-        if found.get("stamp") == stamp:
-            return found
-    elif not folder.exists() or _is_begun(folder, stamp["run"]):
-        return None
-    print(f"{folder}: is of another config, encoder or data; removed, to train again", flush=True)
-    shutil.rmtree(folder)
-    return None
-
-
-def _is_begun(folder: Path, run: dict[str, Any]) -> bool:
-    file = folder / trainer.RUN
-    return file.is_file() and json.loads(file.read_text(encoding="utf-8")) == run
 
 
 def stages_of(log: Sequence[dict[str, Any]]) -> list[dict[str, float]]:
@@ -203,8 +180,8 @@ def one_run(options: argparse.Namespace, name: str, seed: int, items: Items) -> 
         others = [lg for lg in languages(options.task, options.data, "train") if lg != "en"]
         overrides += [f"task.supervised={json.dumps(others)}", "train.epochs=2"]
     given = overrides_of(name, options.override)
-    named = "vanilla" if name == UPPER else name
-    made = config.named(options.task, named, overrides + given)
+    method = "vanilla" if name == UPPER else name
+    made = config.named(options.task, method, overrides + given)
     for stage in made.stages:
         for method in stage.methods:
             if hasattr(method, "fisher"):
@@ -232,9 +209,7 @@ def one_run(options: argparse.Namespace, name: str, seed: int, items: Items) -> 
         "correct": out,
     }
     (folder / "correct.json").write_text(json.dumps(found))
-    for heavy in ("model.safetensors", "slots.safetensors"):
-        (folder / heavy).unlink(missing_ok=True)
-    shutil.rmtree(folder / "logs", ignore_errors=True)
+    tidy(folder)
     print(f"{name} seed {seed}: {np.mean([np.mean(v) for v in out.values()]):.3f}", flush=True)
     return found
 
@@ -266,12 +241,8 @@ def paired(
     return out
 
 
-def compare(runs: dict[str, list[dict[str, list[bool]]]], items: Items) -> dict[str, Any]:
+def compare(runs: Correct, items: Items) -> dict[str, Any]:
     """Scores of each method per language and group, and its difference to vanilla."""
-    # A sentence is known by its split and id: languages share it.
-    keys = sorted({(split, e.id) for split, examples in items.values() for e in examples})
-    place = {key: number for number, key in enumerate(keys)}
-    weights = resample([i for _, i in keys], [s for s, _ in keys], times=DRAWS, seed=0)
     groups = {
         "all": list(items),
         "target": [lg for lg in items if lg != "en"],
@@ -279,31 +250,15 @@ def compare(runs: dict[str, list[dict[str, list[bool]]]], items: Items) -> dict[
         "test": [lg for lg, (split, _) in items.items() if split == "test" and lg != "en"],
     }
     groups = {group: members for group, members in groups.items() if members}
-    draws: dict[str, dict[str, np.ndarray]] = {}
-    scores: dict[str, dict[str, list[float]]] = {}
-    for name, seeds in runs.items():
-        draws[name], scores[name] = {}, {}
-        for language, (split, examples) in items.items():
-            correct = np.full((len(seeds), len(keys)), np.nan)
-            columns = [place[split, e.id] for e in examples]
-            for seed, run in enumerate(seeds):
-                correct[seed, columns] = run[language]
-            draws[name][language] = weighted_accuracy(correct, weights)
-            scores[name][language] = [float(np.mean(run[language])) for run in seeds]
-        for group, members in groups.items():
-            draws[name][group] = np.mean([draws[name][lg] for lg in members], axis=0)
-            scores[name][group] = np.mean([scores[name][lg] for lg in members], axis=0).tolist()
+    sentences = {lg: [(split, e.id) for e in examples] for lg, (split, examples) in items.items()}
+    sampled = bootstrap(runs, sentences, groups)
     methods: dict[str, Any] = {}
     for name in runs:
-        rows: dict[str, Any] = {}
-        for column in (*items, *groups):
-            observed = float(np.mean(scores[name][column]) - np.mean(scores["vanilla"][column]))
-            gap = difference(draws[name][column], draws["vanilla"][column], observed)
-            rows[column] = {"seeds": scores[name][column], "against_vanilla": asdict(gap)}
-        adjusted = holm([rows[lg]["against_vanilla"]["p"] for lg in items])
-        for language, p in zip(items, adjusted, strict=True):
-            rows[language]["against_vanilla"]["p_holm"] = p
-        methods[name] = rows
+        rows = gaps(sampled, name, "vanilla")
+        methods[name] = {
+            column: {"seeds": sampled.scores[name][column], "against_vanilla": row}
+            for column, row in rows.items()
+        }
     splits = {language: split for language, (split, _) in items.items()}
     return {"methods": methods, "groups": groups, "splits": splits}
 
@@ -350,8 +305,7 @@ def markdown(results: dict[str, Any]) -> str:
         ]
     if UPPER in results["methods"]:
         lines += [f"*{ROWS[UPPER]}*: trained on human labels of every language; no method."]
-    head = ["method", "epochs (steps)", *columns]
-    lines += ["", "| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
+    shown_rows = []
     for name, rows in results["methods"].items():
         cells = [budget(results["runs"][name][0]["stages"])]
         for column in columns:
@@ -359,7 +313,8 @@ def markdown(results: dict[str, Any]) -> str:
             p = row["against_vanilla"].get("p_holm", row["against_vanilla"]["p"])
             star = "*" if name != "vanilla" and p < 0.05 else ""
             cells.append(f"{shown(row['seeds'])}{star}")
-        lines.append(f"| {ROWS.get(name, name)} | " + " | ".join(cells) + " |")
+        shown_rows.append([ROWS.get(name, name), *cells])
+    lines += ["", *table(["method", "epochs (steps)", *columns], shown_rows)]
     return "\n".join(lines) + "\n"
 
 

@@ -92,9 +92,9 @@ def _runner(served: Classifier, silent: bool) -> Any:
     io.silent = silent
     runner = Runner(session, io)
 
-    def run(ask: RunRequest) -> Outputs:
-        batches = plan([row.length for row in ask.rows], served.budget)
-        rows: Any = ask.rows
+    def run(request: RunRequest) -> Outputs:
+        batches = plan([row.length for row in request.rows], served.budget)
+        rows: Any = request.rows
         return join([(b, runner.run([rows[i] for i in b])) for b in batches], len(rows))
 
     return run
@@ -122,8 +122,8 @@ def pgd(
     draws: int = 8,
     seed: int = 0,
 ) -> Shift:
-    """[tokens, width], ‖shift‖₂ < radius: what the mean loss under noise (EOT) leads away from
-    ``label``; random start, steps along the normalised gradient, projected onto the ball."""
+    """[tokens, width], ‖shift‖₂ < radius: raises the mean loss of ``label`` under noise (EOT). Random
+    start, steps along the normalised gradient, projected onto the ball."""
     generator = torch.Generator().manual_seed(seed)
     batch = network.batch([example] * draws)
     with torch.no_grad():

@@ -1,15 +1,16 @@
 """What a method costs: ``python -m benchmarks.cost --data ../shared/data``.
 
-One run, every method on the same encoder and batches: time of a training step (forward, backward,
-optimiser) and peak memory over vanilla's, beside the number of passes through the encoder, forwards
-and backwards, and what a count of floating-point operations implies. Methods take turns, so that a noisy machine hits all
-alike; medians are reported. ``over_flops`` is time ÷ (operations ÷ vanilla's): the goal is 1.25.
+Every method on the same encoder and batches. Measured are the time of a training step (forward,
+backward, optimiser) and its peak memory, over vanilla's. Beside them stand the passes through the
+encoder, forwards and backwards, and a count of floating-point operations. Methods take turns, so that
+a noisy machine hits all alike; medians are reported. ``over_flops`` is time ÷ (operations ÷
+vanilla's): the goal is 1.25.
 
 Operations of matrix products and attention are counted by torch. Work that is no product (the
 optimiser, an anchor's penalty over all parameters) is counted as two operations for each value
 that it touches, as a multiply-add is. Peak memory is that of a process of its own for each method,
-over what it held before its first step. A step of a method that only changes the data costs what
-vanilla's does on the same tokens; what it costs more is in its epoch, which has more examples.
+over what it held before its first step. A method that only changes the data has vanilla's step on the
+same tokens; it costs more by its epoch, which has more examples.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ from xlt_training.loop.types import Batch, Example
 from xlt_training.methods import METHODS
 from xlt_training.methods.ewc import EWC
 from xlt_training.methods.l2_anchor import L2Anchor
+
+from benchmarks.markdown import table
 
 HERE = Path(__file__).parent
 # Values touched for each parameter: Adam reads and writes three and reads a gradient; a penalty reads
@@ -192,24 +195,26 @@ def _count_passes(module: torch.nn.Module, run: Callable[[], None]) -> tuple[int
 
 
 def markdown(results: dict[str, Any]) -> str:
-    lines = [f"# Cost of a step on `{results['encoder']}`, batch {results['batch']}", ""]
-    lines += [
-        "*Passes*: through the encoder, forwards + backwards. *Tokens*: in the batch measured;"
-    ]
-    lines += [
-        "*examples*: in an epoch. Columns with ÷ are to vanilla's, but for time ÷ operations.",
-        "",
+    rows = [
+        [
+            name,
+            *(f"{row[f'{what}_over_vanilla']:.2f}" for what in ("time", "flops")),
+            f"{row['over_flops']:.2f}",
+            f"{row['memory_over_vanilla']:.2f}",
+            f"{row['encoder_passes']} + {row['backward_passes']}",
+            *(f"{row[f'{what}_over_vanilla']:.2f}" for what in ("tokens", "examples")),
+        ]
+        for name, row in results["methods"].items()
     ]
     head = ["method", "time ÷", "operations ÷", "time ÷ operations", "memory ÷", "passes"]
-    head += ["tokens ÷", "examples ÷"]
-    lines += ["| " + " | ".join(head) + " |", "|---" * len(head) + "|"]
-    for name, row in results["methods"].items():
-        lines.append(
-            f"| {name} | {row['time_over_vanilla']:.2f} | {row['flops_over_vanilla']:.2f} "
-            f"| {row['over_flops']:.2f} | {row['memory_over_vanilla']:.2f} "
-            f"| {row['encoder_passes']} + {row['backward_passes']} "
-            f"| {row['tokens_over_vanilla']:.2f} | {row['examples_over_vanilla']:.2f} |"
-        )
+    lines = [
+        f"# Cost of a step on `{results['encoder']}`, batch {results['batch']}",
+        "",
+        "*Passes*: through the encoder, forwards + backwards. *Tokens*: in the batch measured;",
+        "*examples*: in an epoch. Columns with ÷ are to vanilla's, but for time ÷ operations.",
+        "",
+        *table([*head, "tokens ÷", "examples ÷"], rows),
+    ]
     return "\n".join(lines) + "\n"
 
 

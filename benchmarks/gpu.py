@@ -19,21 +19,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from xlt_serve import bundle as bundles
-from xlt_serve.bench.grid import batch
+from xlt_serve.bench import stats
+from xlt_serve.bench.grid import batch, timed
+from xlt_serve.bench.machine import processor
 from xlt_serve.bundle import Bundle
-from xlt_serve.classifier import BUDGET
 from xlt_serve.errors import UsageError, XltError
+from xlt_serve.runtime.batching import BUDGET
 from xlt_serve.runtime.gpu import providers
 from xlt_serve.runtime.open_graph import buckets_of, open_graph
 from xlt_serve.runtime.session import Options, Session, available_cores
 
 HERE = Path(__file__).parent
-PERCENTILES = (50, 90, 95, 99)
-
-Feeds = dict[str, npt.NDArray[Any]]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -73,10 +71,17 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
     expected = {shape: reference.run(feeds)["logits"] for shape, feeds in batches.items()}
     rows = []
     for name in wanted:
-        session, seconds = opened(bundle, name, options)
+        session, start = opened(bundle, name, options)
         for shape, feeds in batches.items():
             given = session.run(feeds)["logits"]
-            times = timed(session, feeds, options.warm_up, options.repeats)
+            # A run ends when its results are in the caller's memory, so it is synchronised.
+            times = timed(
+                lambda session=session, feeds=feeds: session.run(feeds),  # type: ignore[misc]
+                seconds=0,
+                warm_up=options.warm_up,
+                wait=lambda: None,
+                least=options.repeats,
+            )
             rows.append(
                 {
                     "provider": name,
@@ -85,7 +90,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
                     **summary(times),
                     "largest_difference": float(np.abs(given - expected[shape]).max()),
                     "same_labels": bool((given.argmax(1) == expected[shape].argmax(1)).all()),
-                    "start_s": seconds,
+                    "start_s": start,
                 }
             )
             print(
@@ -121,21 +126,9 @@ def opened(bundle: Bundle, name: str, options: argparse.Namespace) -> tuple[Sess
     return session, time.perf_counter() - begun
 
 
-def timed(session: Session, feeds: Feeds, warm_up: int, repeats: int) -> list[float]:
-    """Milliseconds. A run ends when its results are in the caller's memory, so it is synchronised."""
-    for _ in range(warm_up):
-        session.run(feeds)
-    out = []
-    for _ in range(repeats):
-        begun = time.perf_counter()
-        session.run(feeds)
-        out.append(1000 * (time.perf_counter() - begun))
-    return out
-
-
 def summary(times: Sequence[float]) -> dict[str, float]:
-    found = {f"p{p}": float(np.percentile(times, p)) for p in PERCENTILES}
-    return found | {"max": float(max(times)), "mean": float(np.mean(times))}
+    found = stats.summary(times)
+    return {key: found[key] for key in ("p50", "p90", "p95", "p99", "max", "mean")}
 
 
 def with_ratios(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -150,16 +143,16 @@ def with_ratios(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def machine(device: int) -> dict[str, Any]:
     ort = providers.runtime()
     out = {
-        "processor": platform.processor() or platform.machine(),
+        "processor": processor(),
         "cores": available_cores(),
         "python": platform.python_version(),
         "onnxruntime": ort.__version__,
         "gpu": "none",
     }
     try:
-        asked = ("name,driver_version,compute_cap,clocks.sm,clocks.mem,memory.total", str(device))
+        fields = "name,driver_version,compute_cap,clocks.sm,clocks.mem,memory.total"
         out["gpu"] = subprocess.run(
-            ["nvidia-smi", f"--query-gpu={asked[0]}", "--format=csv,noheader", "-i", asked[1]],
+            ["nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader", "-i", str(device)],
             capture_output=True,
             text=True,
             check=True,

@@ -4,8 +4,9 @@ XLM-R-base with random weights on the CPU, fp32 and int8, one text of 64 tokens 
 optimum's export, onnxruntime's transformers optimizer, OpenVINO and CTranslate2, each in an
 environment of its own, on the same weights, ids and number of threads. All are open at once and
 take turns (ours, the first peer, the second, …, ours again), so that what else the machine does
-hits all alike; who is not asked is stopped, so that nobody's idle threads spin. Each round gives a
-ratio to the best peer; reported are the median of the ratios and their 10th and 90th percentile.
+hits all alike. A peer is stopped while others run, so that its idle threads don't spin. Each round
+gives a ratio to the best peer; reported are the median of the ratios and their 10th and 90th
+percentile.
 
 It also checks that all compute the same thing: logits and labels against torch on random ids, and
 whether a text's logits depend on its neighbours in the batch.
@@ -16,7 +17,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import shutil
 import signal
 import subprocess
@@ -30,6 +30,10 @@ import numpy as np
 import torch
 
 from benchmarks.peers import checkpoint, environments
+from xlt_serve.bench import machine
+from xlt_serve.bench.peers import PeerProcess, save_batches
+from xlt_serve.errors import DataError
+from xlt_serve.runtime.graph_io import TEXT, Feeds
 from xlt_serve.runtime.session import available_cores
 
 HERE = Path(__file__).parent
@@ -43,7 +47,7 @@ ALONE = 8  # texts that are also run by themselves
 
 @dataclass(frozen=True)
 class Peer:
-    """``form``: what the script is asked to make; ``precision``: the table it stands in."""
+    """``form``: the precision that its script makes; ``precision``: the table it stands in."""
 
     name: str
     script: str
@@ -80,7 +84,7 @@ def main() -> None:
     parser.add_argument("--remake", action="store_true", help="make our own graphs again")
     parser.add_argument("--out", type=Path, default=HERE / "results" / "graphs.json")
     options = parser.parse_args()
-    # Workers are stopped most of the time: one left behind would stay so for ever.
+    # Peers are stopped most of the time: one left behind would stay so for ever.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     model = prepare(options.work)
     batches = options.work / "batches.npz"
@@ -93,24 +97,24 @@ def main() -> None:
         "precisions": {},
     }
     for precision in options.precision:
-        workers: dict[str, Worker] = {}
+        running: dict[str, PeerProcess] = {}
         checks: dict[str, dict[str, float]] = {}
         try:
             for peer in (peer for peer in PEERS if peer.precision == precision):
                 try:
                     make(peer, options.work, options.remake)
-                    worker = Worker(peer, options.work, batches, options.threads)
-                    checks[peer.name] = check(worker, expected)
-                    workers[peer.name] = worker
-                except (environments.NotInstalled, Failed) as reason:
+                    running[peer.name] = opened(peer, options.work, batches, options.threads)
+                    checks[peer.name] = check(running[peer.name], expected)
+                except (environments.NotInstalled, Failed, DataError) as reason:
+                    running.pop(peer.name, None)  # it has ended
                     if peer.is_ours:
                         raise
                     missing[precision][peer.name] = str(reason).replace(f"{ROOT}/", "")
             rounds = options.rounds if precision == "int8" else max(2, options.rounds // 3)
-            times = take_turns(workers, rounds)
+            times = take_turns(running, rounds)
         finally:
-            for worker in workers.values():
-                worker.close()
+            for process in running.values():
+                process.close()
         results["precisions"][precision] = {
             "rounds": rounds,
             "checks": checks,
@@ -127,44 +131,9 @@ class Failed(Exception):
     """The end of what a peer's script wrote before it gave up."""
 
 
-class Worker:
-    """A peer's process with its model open; stopped except while it is asked something."""
-
-    def __init__(self, peer: Peer, work: Path, batches: Path, threads: int) -> None:
-        self.log = work / f"{peer.script}-{peer.form}.log"
-        command = [*script(peer, "run", work), "--batches", str(batches)]
-        with self.log.open("wb") as log:
-            self.process = subprocess.Popen(
-                [*command, "--threads", str(threads)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                env=os.environ | {"OMP_NUM_THREADS": str(threads)},
-            )
-        self._answer()
-        self.process.send_signal(signal.SIGSTOP)
-
-    def ask(self, batch: str, times: int) -> tuple[list[float], np.ndarray]:
-        assert self.process.stdin is not None
-        self.process.send_signal(signal.SIGCONT)
-        print(json.dumps({"batch": batch, "times": times}), file=self.process.stdin, flush=True)
-        answer = self._answer()
-        self.process.send_signal(signal.SIGSTOP)
-        return answer["seconds"], np.array(answer["logits"])
-
-    def close(self) -> None:
-        self.process.kill()
-        self.process.wait()
-
-    def _answer(self) -> dict[str, Any]:
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        if not line:
-            self.process.wait()
-            raise Failed(self.log.read_text(errors="replace").strip()[-500:])
-        answer: dict[str, Any] = json.loads(line)
-        return answer
+def opened(peer: Peer, work: Path, batches: Path, threads: int) -> PeerProcess:
+    command = [*script(peer, "run", work), "--batches", str(batches), "--threads", str(threads)]
+    return PeerProcess(peer.name, command, os.environ | {"OMP_NUM_THREADS": str(threads)})
 
 
 def script(peer: Peer, command: str, work: Path) -> list[str]:
@@ -199,12 +168,12 @@ def prepare(work: Path) -> Any:
 
 
 def write_batches(model: Any, file: Path) -> dict[str, np.ndarray]:
-    """Random ids for everybody; torch's logits for the batches that check."""
+    """Write random ids for all peers; give back torch's logits of the batches that check."""
     generator = torch.Generator().manual_seed(checkpoint.SEED)
-    arrays: dict[str, np.ndarray] = {}
+    batches: dict[str, Feeds] = {}
 
     def add(name: str, ids: torch.Tensor, mask: torch.Tensor) -> None:
-        arrays[f"{name}/ids"], arrays[f"{name}/mask"] = ids.numpy(), mask.numpy()
+        batches[name] = {TEXT.ids: ids.numpy(), TEXT.mask: mask.numpy()}
 
     def draw(rows: int, width: int) -> torch.Tensor:
         pieces = (checkpoint.FIRST_PIECE, model.config.vocab_size)
@@ -228,13 +197,13 @@ def write_batches(model: Any, file: Path) -> dict[str, np.ndarray]:
             for row in range(ALONE):
                 length = int(mask[row].sum())
                 add(f"alone-{row}", ids[row : row + 1, :length], mask[row : row + 1, :length])
-    np.savez(file, **arrays)
+    save_batches(file, batches)
     return expected
 
 
-def check(worker: Worker, expected: dict[str, np.ndarray]) -> dict[str, float]:
-    given = {name: worker.ask(name, 1)[1] for name in expected}
-    alone = np.concatenate([worker.ask(f"alone-{row}", 1)[1] for row in range(ALONE)])
+def check(peer: PeerProcess, expected: dict[str, np.ndarray]) -> dict[str, float]:
+    given = {name: peer.run(name, 1)[1] for name in expected}
+    alone = np.concatenate([peer.run(f"alone-{row}", 1)[1] for row in range(ALONE)])
     found, truth = np.concatenate(list(given.values())), np.concatenate(list(expected.values()))
     return {
         "largest_difference": float(np.abs(found - truth).max()),
@@ -243,14 +212,14 @@ def check(worker: Worker, expected: dict[str, np.ndarray]) -> dict[str, float]:
     }
 
 
-def take_turns(workers: dict[str, Worker], rounds: int) -> dict[str, dict[str, list[float]]]:
+def take_turns(peers: dict[str, PeerProcess], rounds: int) -> dict[str, dict[str, list[float]]]:
     """shape → name → the median seconds of each round."""
-    out: dict[str, dict[str, list[float]]] = {s: {name: [] for name in workers} for s in SHAPES}
+    out: dict[str, dict[str, list[float]]] = {s: {name: [] for name in peers} for s in SHAPES}
     for number in range(rounds + 1):
         for shape, rows in out.items():
-            for name, worker in workers.items():
-                # Others have been through the caches since its last turn: the first run is theirs.
-                seconds = worker.ask(shape, REPEATS[shape] + 1)[0][1:]
+            for name, peer in peers.items():
+                # Others have filled the caches since its last turn: the first run is not counted.
+                seconds = peer.run(shape, REPEATS[shape] + 1)[0][1:]
                 if number:  # the first round is warm-up as a whole
                     rows[name].append(float(np.median(seconds)))
     return out
@@ -275,11 +244,11 @@ def summarise(times: dict[str, list[float]]) -> dict[str, Any]:
 
 
 def markdown(results: dict[str, Any]) -> str:
-    machine = results["machine"]
+    found_on = results["machine"]
     lines = [
         "# Our plain graph and its peers",
         "",
-        f"XLM-R-base, random weights, {machine['processor']}, {machine['threads']} threads, "
+        f"XLM-R-base, random weights, {found_on['processor']}, {found_on['threads']} threads, "
         "interleaved rounds. Time ÷ that of the best peer, median of the rounds "
         "(10th–90th percentile); under 1 is faster. Beside it: largest logit difference to torch in "
         f"fp32 and equal labels on {CHECK_BATCHES * CHECK_TEXTS} random texts, and how far the "
@@ -308,15 +277,13 @@ def row(name: str, shapes: dict[str, Any], checked: dict[str, float]) -> str:
 
 
 def processor() -> str:
+    """With the best instructions for int8 that it has."""
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        flags = Path("/proc/cpuinfo").read_text()
     except OSError:
-        return platform.processor()
-    named = {
-        key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)
-    }
-    flags = [flag for flag in ("amx_int8", "avx512_vnni", "avx2") if flag in named.get("flags", "")]
-    return f"{named.get('model name', platform.processor())} ({', '.join(flags[:1])})"
+        return machine.processor()
+    best = [flag for flag in ("amx_int8", "avx512_vnni", "avx2") if f" {flag}" in flags]
+    return f"{machine.processor()} ({', '.join(best[:1])})"
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from benchmarks.markdown import table
 from xlt_serve.text import language
 from xlt_serve.text.language import Detection
 
@@ -107,33 +108,31 @@ def outside(detect: Detect, texts: dict[str, list[str]], known: set[str]) -> dic
 def markdown(results: dict[str, Any]) -> str:
     lines = ["# Language identification", ""]
     lines += ["Right / wrong / unsure, per cent; mean of 21 languages, 99 sentences each.", ""]
-    lines += [
-        "| | 3 words | 5 words | whole | ms (whole) | foreign taken for ours |",
-        "|---|---|---|---|---|---|",
-    ]
-    for name, rows in results.items():
-        cells = []
-        for part in ("first 3 words", "first 5 words", "whole"):
-            mean = rows[part]["mean"]
-            cells.append(
-                " / ".join(f"{100 * mean[key]:.1f}" for key in ("right", "wrong", "unsure"))
-            )
-        cells.append(f"{rows['whole']['median_ms']:.3f}")
-        foreign = statistics.mean(rows["outside"].values())
-        cells.append("–" if name.endswith("21") else f"{100 * foreign:.0f}")
-        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    rows = []
+    for name, found in results.items():
+        parts = [found[part]["mean"] for part in ("first 3 words", "first 5 words", "whole")]
+        foreign = statistics.mean(found["outside"].values())
+        rows.append(
+            [
+                name,
+                *(shares(part, digits=1) for part in parts),
+                f"{found['whole']['median_ms']:.3f}",
+                "–" if name.endswith("21") else f"{100 * foreign:.0f}",
+            ]
+        )
+    head = ["", "3 words", "5 words", "whole", "ms (whole)", "foreign taken for ours"]
+    lines += table(head, rows)
     lines += ["", "First three words, right / wrong / unsure by language:", ""]
-    names = list(results)
-    lines += ["| language | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
-    for lg in results["ours"]["whole"]["languages"]:
-        cells = []
-        for name in names:
-            row = results[name]["first 3 words"]["languages"][lg]
-            cells.append(
-                " / ".join(f"{100 * row[key]:.0f}" for key in ("right", "wrong", "unsure"))
-            )
-        lines.append(f"| {lg} | " + " | ".join(cells) + " |")
+    rows = [
+        [lg, *(shares(found["first 3 words"]["languages"][lg]) for found in results.values())]
+        for lg in results["ours"]["whole"]["languages"]
+    ]
+    lines += table(["language", *results], rows)
     return "\n".join(lines) + "\n"
+
+
+def shares(row: dict[str, float], digits: int = 0) -> str:
+    return " / ".join(f"{100 * row[key]:.{digits}f}" for key in ("right", "wrong", "unsure"))
 
 
 if __name__ == "__main__":

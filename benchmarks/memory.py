@@ -22,6 +22,10 @@ from typing import Any
 
 import numpy as np
 
+from xlt_serve import bundle as bundles
+from xlt_serve.runtime.graph_io import Feeds, GraphIO, random_pieces
+from xlt_serve.runtime.open_graph import described, io_of
+
 HERE = Path(__file__).parent
 WAYS = {
     "one": ["plain"],
@@ -29,7 +33,8 @@ WAYS = {
     "unpacked": ["plain", "perturbed", "paired"],
     "two": ["perturbed", "paired"],
 }
-ROWS, LENGTH, RUNS = 8, 64, 20
+RUNS = 20
+PIECES = random_pieces(8, 64, 250_000, ragged=False)
 
 
 def main() -> None:
@@ -44,7 +49,7 @@ def main() -> None:
     if options.way:
         print(json.dumps(measure(folder, options.way)))
         return
-    if not (folder / "weights.bin").is_file():
+    if not (folder / bundles.MANIFEST).is_file():
         build(folder, options.precision)
     rounds = [
         {way: in_own_process(way, options.precision, options.work) for way in WAYS}
@@ -59,27 +64,17 @@ def main() -> None:
 
 def build(folder: Path, precision: str) -> None:
     """The three graphs, as the exporter makes them."""
-    from xlt_training.export import graph, weights
-    from xlt_training.export import int8 as quantize
     from xlt_training.loop import pretrained
     from xlt_training.loop.network import Classifier
     from xlt_training.methods.xmixup import XMixup
 
+    from benchmarks import random_bundles
     from benchmarks.peers import checkpoint
 
-    data = Path("../shared/data/tokenizers/xlm-roberta")
-    model = Classifier(checkpoint.build(), pretrained.load_tokenizer(data), 512)
+    tokenizer = pretrained.load_tokenizer(Path("../shared/data/tokenizers/xlm-roberta"))
+    model = Classifier(checkpoint.build(), tokenizer, 512)
     XMixup().attach(model)
-    model.eval()
-    traced = {
-        "plain": graph.plain(model),
-        "perturbed": graph.perturbed(model, "embeddings"),
-        "paired": graph.paired(model, XMixup(layer=6)),
-    }
-    if precision == "int8":
-        traced = {name: quantize.int8(made) for name, made in traced.items()}
-    folder.mkdir(parents=True, exist_ok=True)
-    weights.save(traced, folder)
+    random_bundles.save(model, folder, precision=precision, graphs=WAYS["three"], layer=6)
 
 
 def in_own_process(way: str, precision: str, work: Path) -> dict[str, float]:
@@ -94,23 +89,25 @@ def measure(folder: Path, way: str) -> dict[str, float]:
     """Megabytes, and seconds of a plain request."""
     import onnxruntime
 
+    bundle = bundles.load(folder)
+    ios = {name: io_of(bundle, name, described(bundle, name)) for name in WAYS[way]}
     before = proportional_megabytes()
     sessions = {}
-    for name in WAYS[way]:
+    for name in ios:
         settings = onnxruntime.SessionOptions()
         settings.add_session_config_entry("session.intra_op.allow_spinning", "0")
         if way == "unpacked":
             settings.add_session_config_entry("session.disable_prepacking", "1")
         sessions[name] = onnxruntime.InferenceSession(folder / f"{name}.onnx", settings)
-    feeds = {name: inputs(name) for name in sessions}
     for name, session in sessions.items():
+        feeds = inputs(ios[name])
         for _ in range(RUNS):
-            session.run(None, feeds[name])
+            session.run(None, feeds)
     plain = WAYS[way][0]
     times = []
     for _ in range(RUNS):
         begun = time.perf_counter()
-        sessions[plain].run(None, inputs(plain))  # making the noise is part of the price
+        sessions[plain].run(None, inputs(ios[plain]))  # making the noise is part of the price
         times.append(time.perf_counter() - begun)
     return {
         "megabytes": proportional_megabytes() - before,
@@ -118,15 +115,9 @@ def measure(folder: Path, way: str) -> dict[str, float]:
     }
 
 
-def inputs(graph: str) -> dict[str, np.ndarray]:
+def inputs(io: GraphIO[Any]) -> Feeds:
     """A batch for a graph; no noise: what a plain request is to the perturbed one."""
-    ids = np.random.default_rng(0).integers(4, 250_000, size=(ROWS, LENGTH))
-    feeds: dict[str, np.ndarray] = {"input_ids": ids, "attention_mask": np.ones_like(ids)}
-    if graph == "perturbed":
-        feeds |= {"row": np.arange(ROWS), "noise": np.zeros((ROWS, LENGTH, 768), np.float32)}
-    elif graph == "paired":
-        feeds |= {"source_ids": ids, "source_mask": np.ones_like(ids)}
-    return feeds
+    return io.feeds([io.row(piece) for piece in PIECES])
 
 
 def proportional_megabytes() -> float:

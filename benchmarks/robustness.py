@@ -1,13 +1,14 @@
 """What smoothing is worth: ``python -m benchmarks.robustness --data ../shared/data``.
 
 Trains vanilla, noise (one for each σ) and synonyms on SIB-200's English labels, exports them, and
-measures them as they are served. σ is the largest (doubled on from the last given while it fits)
-whose smoothed accuracy on English dev (an abstention is a mistake) is within two points of plain
-prediction, the better of the vanilla and the noisy model's; other languages and test data have no say
-in it. Everything after that is on test where it is open, else on dev.
+measures them as they are served.
 
-Resumable: what has been measured stands in ``--work`` and is read, not repeated, unless the configs or
-the encoder's weights have changed: then it is removed, and all is trained again. Writes
+σ is chosen on English dev alone. It is the largest whose smoothed accuracy is within two points of
+plain prediction, the better of the vanilla and the noisy model's; an abstention is a mistake. While the
+last σ given fits, it is doubled. Everything after that is on test where it is open, else on dev.
+
+Resumable: what has been measured stands in ``--work`` and is not repeated. If the configs or the
+encoder's weights have changed, it is removed, and all is trained again. Writes
 ``benchmarks/results/robustness.json``, a Markdown report and a picture of certified accuracy against
 radius for each language.
 """
@@ -17,47 +18,37 @@ from __future__ import annotations
 import argparse
 import json
 import random
-import shutil
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from xlt_training.data import languages, load_split
-from xlt_training.export import checkpoint as export
-from xlt_training.loop import config, trainer
+from xlt_training.data import load_split
 from xlt_training.loop import model as models
+from xlt_training.loop import trainer
 from xlt_training.loop.types import Example
 from xlt_training.loop.words import load_lexicons
 from xlt_training.methods.code_switch import switch
-from xlt_training.methods.noise import Noise as NoiseMethod
-from xlt_training.methods.synonyms import Synonyms
 
-from benchmarks import attacks, misses, robustness_report
-from benchmarks.robustness_report import draw, markdown
-from xlt_serve.classifier import Classifier, load
+from benchmarks import attacks, misses
+from benchmarks.robustness_report import FACTORS, JUDGES, RADIUS, draw, page
+from benchmarks.robustness_runs import SOURCE, TASK, Runs
+from xlt_serve.classifier import Classifier
 from xlt_serve.modes.smoothed import Smoothing
 from xlt_serve.runtime.batching import plan
 from xlt_serve.runtime.steps import RunRequest
 from xlt_serve.smoothing import certify
 from xlt_serve.smoothing.noise import Noise
 from xlt_serve.smoothing.votes import PollOptions
-from xlt_serve.text.synonyms import DRAWS, Table, read
+from xlt_serve.text.synonyms import DRAWS
 from xlt_serve.text.words import parts
 
 HERE = Path(__file__).parent
-TASK, SOURCE = "sib200", "en"
 MOST_SIGMAS = 9
 SELECTION = 20
 """Votes that choose the label of a certificate, apart from those that bound its probability."""
-JUDGES = 1000
-"""Fresh draws of an attacked text, whose Predict decides whether its certificate is broken."""
-RADIUS = 0.5
-"""In σ: of the certificate that is asked for as a client would."""
-FACTORS = (1, 4, 16)
-"""How far an attack may go, in certified radii: only the first is a promise."""
 
 
 def main() -> None:
@@ -80,26 +71,13 @@ def main() -> None:
     results = Benchmark(options).run()
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text(json.dumps(results, indent=1) + "\n")
-    options.out.with_suffix(".md").write_text(f"{markdown(results)}\n{more(results)}\n")
+    options.out.with_suffix(".md").write_text(page(results))
     draw(results, options.out.with_suffix(".png"))
     print(options.out.with_suffix(".md").read_text())
 
 
-class Benchmark:
-    def __init__(self, options: argparse.Namespace) -> None:
-        self.options, self.work, self.alpha = options, options.work, options.alpha
-        self.work.mkdir(parents=True, exist_ok=True)
-        self.stamp()
-        there = languages(TASK, options.data, "dev")
-        self.languages = options.languages.split(",") if options.languages else there
-        tested = languages(TASK, options.data, "test")
-        self.items: dict[str, list[Example]] = {}
-        self.splits: dict[str, str] = {}
-        for language in self.languages:
-            self.splits[language] = "test" if language in tested else "dev"
-            self.items[language] = load_split(TASK, options.data, self.splits[language], language)
-        self.sigmas = sorted(float(part) for part in options.sigmas.split(","))
-        self.served: dict[str, Classifier] = {}
+class Benchmark(Runs):
+    """What is measured."""
 
     def run(self) -> dict[str, Any]:
         choice = self.stage("sigma", self.choose_sigma)
@@ -134,85 +112,10 @@ class Benchmark:
         rows["misses"] = self.stage("misses", misses.simulate, self.options.trials)
         return rows
 
-    # What is kept
-
-    def stamp(self) -> None:
-        """Note the options, configs and weights that all in ``--work`` is of. Of other options: an
-        error. Of another config or encoder of that name: what is there is removed."""
-        options = {k: str(v) for k, v in vars(self.options).items() if k not in ("work", "out")}
-        runs = {
-            name: trainer.stamp(self.config_of(name)) for name in ("vanilla", "noise", "synonyms")
-        }
-        now, file = {"options": options, "runs": runs}, self.work / "options.json"
-        before = json.loads(file.read_text()) if file.is_file() else None
-        if before is not None and before.get("options") != options:
-            raise SystemExit(f"{file}: has other options; give another --work, or remove this one")
-        old = [*self.work.glob("*.json"), *self.work.glob("runs"), *self.work.glob("bundles")]
-        if old and before != now:
-            print(f"{self.work}: is of another config or encoder; removed, to train again")
-            for place in old:
-                shutil.rmtree(place) if place.is_dir() else place.unlink()
-        file.write_text(json.dumps(now))
-
-    def stage(self, name: str, measure: Callable[..., Any], *given: Any) -> Any:
-        kept = self.work / f"{name}.json"
-        if not kept.is_file():
-            begun = time.time()
-            found = measure(*given)
-            kept.with_suffix(".part").write_text(json.dumps(found))
-            kept.with_suffix(".part").rename(kept)
-            print(f"{name}: {time.time() - begun:.0f} s", flush=True)
-        return json.loads(kept.read_text())
-
-    def by_language(self, name: str, measure: Callable[..., Any], *given: Any) -> dict[str, Any]:
-        return {
-            language: self.stage(f"{name}-{language}", measure, language, *given)
-            for language in self.languages
-        }
-
-    # Models
-
-    def config_of(self, name: str) -> config.Config:
-        """Of ``vanilla``, ``synonyms`` or ``noise-SIGMA``; ``noise``: with the config's own σ."""
-        kind, _, sigma = name.partition("-")
-        overrides = [f"task.data={self.options.data}", f"encoder={self.options.encoder}"]
-        made = config.named("sib200", kind, overrides + self.options.override)
-        for method in (method for stage in made.stages for method in stage.methods):
-            if isinstance(method, NoiseMethod) and sigma:
-                method.distribution, method.sigma = "gaussian", float(sigma)
-            if isinstance(method, Synonyms):
-                method.draws = "groups"  # the table that is served, as it is served
-        return made
-
-    def checkpoint(self, name: str) -> Path:
-        folder = self.work / "runs" / name
-        trainer.train(self.config_of(name), folder)
-        return folder
-
-    def of(self, name: str) -> Classifier:
-        """A served model; trained and exported when it is first asked for."""
-        if name not in self.served:
-            bundle = self.work / "bundles" / name
-            if not (bundle / "bundle.json").is_file():
-                order = export.Order(
-                    precision=self.options.precision,
-                    graphs=["plain", "perturbed"],
-                    data=str(self.options.data),
-                    languages=self.languages,
-                    agreement=0,  # measured and in the manifest; no model is left out for it
-                )
-                export.export(self.checkpoint(name), bundle, order)
-            table = self.options.data / "lexicons" / "en-synonyms.json"
-            self.served[name] = load(bundle, synonyms={"en": table})
-        return self.served[name]
-
-    def table(self) -> Table:
-        return read(self.options.data / "lexicons" / "en-synonyms.json", "en")
-
     # Accuracy
 
     def choose_sigma(self) -> dict[str, Any]:
-        """On the source language's dev data alone, as whoever has no others would."""
+        """On the source language's dev data alone: a user may have no other."""
         dev = {SOURCE: load_split(TASK, self.options.data, "dev", SOURCE)}
         vanilla = self.mean_right(self.of("vanilla"), dev)
         tried: list[dict[str, Any]] = []
@@ -258,8 +161,8 @@ class Benchmark:
     # Certificates
 
     def to_certificate(self, language: str) -> dict[str, Any]:
-        """A certificate of ``RADIUS`` as it is served: drawn until it is proved, or can't be any more,
-        at most as often as a fixed number would."""
+        """A certificate of ``RADIUS`` as it is served. Drawing stops when it is proved, when it can't
+        be any more, and at the fixed number of draws."""
         examples = self.items[language][: self.options.texts]
         radius = RADIUS * self.sigma
         asked = Smoothing(
@@ -308,7 +211,7 @@ class Benchmark:
 
     def synonym_distance(self) -> dict[str, Any]:
         """‖E(x) − E(x')‖₂ where x' has one word's nearest synonym (of those with as many tokens, so
-        that the others keep their places), over the words of English texts; noise-trained model."""
+        that the others keep their places). Over the words of English texts, noise-trained model."""
         import torch
 
         network, _ = models.load(self.work / "runs" / self.noisy)
@@ -552,52 +455,6 @@ def plain_accuracy(vanilla: dict[str, list[bool]], noisy: dict[str, list[bool]])
         row["difference"] = row["noise"] - row["vanilla"]
     # Of the exact values, a point less is still within one point.
     return {"rows": rows, "within_one_point": rows["mean"]["difference"] >= -0.01 - 1e-9}
-
-
-def more(results: dict[str, Any]) -> str:
-    """What the report of ``robustness_report`` has not: plain accuracy under both trainings, draws to
-    a certificate, and how attacks ended."""
-    plain, asked = results["plain_accuracy"], results["to_certificate"]
-    table = robustness_report.table
-    rows = [[name, *row.values()] for name, row in plain["rows"].items()]
-    verdict = "yes" if plain["within_one_point"] else "no"
-    parts = [
-        f"## Plain prediction after training under noise\n\nσ was chosen on {SOURCE} dev alone. "
-        f"Within one point of vanilla in the mean: {verdict}.",
-        table(["", "vanilla", "noise-trained", "difference"], rows),
-    ]
-    radius, limit = next((row["radius"], row["limit"]) for row in asked.values())
-    drawn = {language: statistics.median(row["draws"]) for language, row in asked.items()}
-    every = statistics.median([n for row in asked.values() for n in row["draws"]])
-    proved = [bool(c) for row in asked.values() for c in row["certified"]]
-    cells = [
-        [language, f"{drawn[language]:g}", float(np.mean(row["certified"]))]
-        for language, row in asked.items()
-    ]
-    cells.append(["all", f"{every:g}", float(np.mean(proved))])
-    parts += [
-        f"## Draws to a certificate\n\nOf radius {radius:g} ({RADIUS:g} σ), noise-trained, stopped as "
-        f"it is served: a median of {every:g} votes, where a fixed number takes {limit}. *Draws* are "
-        "the votes that an answer rests on; what its last batch computed beyond them is not counted.",
-        table(["", "median draws", "certified"], cells),
-    ]
-    tried = [row for part in results["pgd"].values() for row in part["attacks"]]
-    uncertified = sum(part["uncertified"] for part in results["pgd"].values())
-    ends = [
-        [
-            f"{f} × radius",
-            sum(str(f) in row["fell"] for row in tried),
-            *(sum(row[end].get(str(f), False) for row in tried) for end in ("fell", "abstained")),
-        ]
-        for f in FACTORS
-    ]
-    parts += [
-        f"## How attacks on certified labels ended\n\n{len(tried)} certificates, of a fixed number of "
-        f"draws and as served, each judged by Predict on {JUDGES} fresh draws; {uncertified} texts "
-        "beside them had none to attack. Those of uniform noise (L1) are not attacked here.",
-        table(["within", "attacked", "another label", "abstained"], ends),
-    ]
-    return "\n\n".join(parts)
 
 
 if __name__ == "__main__":

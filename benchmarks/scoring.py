@@ -10,8 +10,8 @@ Four parts, each by itself with ``--part``:
   nothing, so that what is measured is everything around it.
 - ``kills``: a run that is killed at random moments, compared byte for byte with one that isn't.
 
-Contestants take turns in rounds on the same texts and cores; what counts are the ratios within a
-round, and of those the median.
+The systems take turns in rounds on the same texts and cores. What counts is the median of the ratios
+within a round.
 """
 
 from __future__ import annotations
@@ -32,11 +32,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from xlt_serve.bench.machine import machine
+
 ROOT = Path(__file__).parent.parent
 HERE = Path(__file__).parent
 DATA = Path(os.environ.get("XLT_DATA", ROOT.parent / "shared" / "data"))
 GOALS = {"fp32": 2.5, "int8": 6.0, "session": 0.9}
-BATCH = 32
 
 
 def main() -> None:
@@ -99,50 +100,22 @@ def prepared(
     checkpoint: Path, tokenizer: Path, make: Callable[[], Any], work: Path
 ) -> dict[str, Path]:
     """A transformers folder with its tokenizer, and a bundle of it in each precision."""
-    from xlt_training.export import graph, weights
-    from xlt_training.export import int8 as quantize
-    from xlt_training.loop.network import Classifier
-    from xlt_training.loop.pretrained import load_classifier, load_tokenizer, save_tokenizer
+    from transformers import AutoConfig
+    from xlt_training.loop.pretrained import load_tokenizer, save_tokenizer
 
-    from xlt_serve import bundle as bundling
-    from xlt_serve.bundle import Graph, Manifest
+    from benchmarks import random_bundles
 
-    out = {p: work / f"{checkpoint.name}-{p}" for p in ("fp32", "int8")}
+    out = {p: work / f"{checkpoint.name}-{p}" for p in random_bundles.PRECISIONS}
     if all((folder / "bundle.json").is_file() for folder in out.values()):
         return out
     checkpoint.mkdir(parents=True, exist_ok=True)
     make()
     words = load_tokenizer(tokenizer)
-    model = load_classifier(str(checkpoint), {})
-    pad = int(model.config.pad_token_id)
     if words.pad_token is None:  # the bare tokenizer.json does not say which piece it is
+        pad = AutoConfig.from_pretrained(checkpoint).pad_token_id
         words.pad_token = words.convert_ids_to_tokens(pad)
     save_tokenizer(words, checkpoint)
-    network = Classifier(model, words, max_length=128).eval()
-    plain = graph.plain(network)
-    for precision, folder in out.items():
-        folder.mkdir(parents=True, exist_ok=True)
-        weights.save({"plain": quantize.int8(plain) if precision == "int8" else plain}, folder)
-        (folder / "tokenizer.json").write_bytes((checkpoint / "tokenizer.json").read_bytes())
-        entry = Graph("plain.onnx", ("input_ids", "attention_mask"), ("logits",), precision)
-        labels = tuple(f"label {n}" for n in range(7))
-        bundling.save(
-            folder,
-            Manifest(
-                checkpoint.name,
-                "",
-                "topics",
-                False,
-                labels,
-                "en",
-                (),
-                {},
-                {"plain": entry},
-                "tokenizer.json",
-                128,
-                pad,
-            ),
-        )
+    random_bundles.in_each_precision(checkpoint, out, max_length=128)
     return out
 
 
@@ -173,11 +146,8 @@ def mixed(count: int) -> list[str]:
 def raced(
     options: argparse.Namespace, checkpoint: Path, bundles: dict[str, Path], texts: list[str]
 ) -> dict[str, Any]:
-    """Texts per second of each contestant, and their ratios round by round."""
-    source = options.work / f"{checkpoint.name}.jsonl"
-    source.write_text(
-        "".join(json.dumps({"text": text}, ensure_ascii=False) + "\n" for text in texts)
-    )
+    """Texts per second of each system, and their ratios round by round."""
+    source = write_texts(options.work / f"{checkpoint.name}.jsonl", texts)
     speeds: dict[str, list[float]] = {}
     labels: dict[str, list[str]] = {}
     for turn in range(options.rounds):
@@ -221,16 +191,7 @@ def raced(
 def scored(bundle: Path, source: Path, out: Path) -> tuple[float, list[str]]:
     """`xlt score` as users run it. Its own figure: reading to writing, without loading."""
     fresh(out)
-    command = [
-        sys.executable,
-        "-m",
-        "xlt_serve.cli",
-        "score",
-        str(source),
-        str(out),
-        "--bundle",
-        str(bundle),
-    ]
+    command = xlt_score(str(source), str(out), "--bundle", str(bundle))
     done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=True)
     found = re.search(r"([\d.,]+) rows/s", done.stderr)
     assert found, done.stderr
@@ -238,83 +199,35 @@ def scored(bundle: Path, source: Path, out: Path) -> tuple[float, list[str]]:
     return float(found[1].replace(",", "")), [row["xlt_label"] for row in rows]
 
 
-BARE = """
-import json, sys, time
-from concurrent.futures import ThreadPoolExecutor
-from xlt_serve.batching import plan
-from xlt_serve.pipeline import load
-from xlt_serve.session import available_cores
-bundle, source = sys.argv[1:]
-texts = [json.loads(line)["text"] for line in open(source, encoding="utf-8")]
-best = 0.0
-for threads, workers in ((0, 1), (1, available_cores())):
-    classifier = load(bundle, threads=threads)
-    pieces = [tokens.pieces[0] for tokens in classifier.encoder.encode(texts)]
-    batches = plan([piece.length for piece in pieces], classifier.budget)
-    io = classifier.runners.of("plain").io
-ready = [io.feeds([pieces[i] for i in b]) for b in batches]
-    classifier.session.run(ready[-1])
-    with ThreadPoolExecutor(workers) as pool:
-        begun = time.perf_counter()
-        list(pool.map(classifier.session.run, ready))
-        best = max(best, len(texts) / (time.perf_counter() - begun))
-print(best)
-"""
-
-PIPELINE = """
-import json, sys, time
-import torch
-from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipeline
-checkpoint, source, batch = sys.argv[1:]
-texts = [json.loads(line)["text"] for line in open(source, encoding="utf-8")]
-model = AutoModelForSequenceClassification.from_pretrained(checkpoint)
-tokenizer = AutoTokenizer.from_pretrained(checkpoint)
-classify = pipeline("text-classification", model=model, tokenizer=tokenizer, batch_size=int(batch), truncation=True, max_length=128)
-classify(texts[:32])
-begun = time.perf_counter()
-classify(texts)
-print(len(texts) / (time.perf_counter() - begun))
-"""
-
-
 def bare(bundle: Path, texts: Sequence[str]) -> float:
     """Perfect batches, made beforehand, and nothing else: the better of both ways to use the cores."""
-    return program(BARE, texts, bundle.parent / "texts.jsonl", str(bundle))
+    source = write_texts(bundle.parent / "texts.jsonl", texts)
+    return program("bare", str(bundle), str(source))
 
 
 def piped(checkpoint: Path, texts: Sequence[str]) -> float:
     """In the order in which the texts come, as the pipeline takes them."""
-    return program(PIPELINE, texts, checkpoint.parent / "texts.jsonl", str(checkpoint), str(BATCH))
+    source = write_texts(checkpoint.parent / "texts.jsonl", texts)
+    return program("pipeline", str(checkpoint), str(source))
 
 
-def program(code: str, texts: Sequence[str], source: Path, first: str, *more: str) -> float:
-    source.write_text(
-        "".join(json.dumps({"text": text}, ensure_ascii=False) + "\n" for text in texts)
-    )
-    command = [sys.executable, "-c", code, first, str(source), *more]
+def write_texts(file: Path, texts: Sequence[str]) -> Path:
+    rows = (json.dumps({"id": n, "text": t}, ensure_ascii=False) for n, t in enumerate(texts))
+    file.write_text("".join(f"{row}\n" for row in rows), encoding="utf-8")
+    return file
+
+
+def program(name: str, *arguments: str) -> float:
+    """What one of ``benchmarks.scoring_programs`` prints, in a process of its own."""
+    command = [sys.executable, "-m", "benchmarks.scoring_programs", name, *arguments]
     done = subprocess.run(command, env=environment(), capture_output=True, text=True)
     if done.returncode:
         raise SystemExit(done.stderr[-2000:])
     return float(done.stdout.split()[-1])
 
 
-NOTHING = """
-import resource, sys
-from xlt_serve.schema import Prediction
-from xlt_serve.scoring import Order, score
-class Nothing:
-    def __init__(self, labels):
-        self.share = {label: 1 / len(labels) for label in labels}
-    def predict(self, items, **_):
-        return [Prediction("sports", dict(self.share), "de", len(item) // 4) for item in items]
-    def sizes(self, items):
-        return [len(item) // 4 for item in items]
-score(
-    Order(sys.argv[1], sys.argv[2], overwrite=True),
-    open_predictor=lambda bundle, order: Nothing(bundle.manifest.labels),
-)
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
-"""
+def xlt_score(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "xlt_serve.cli", "score", *arguments]
 
 
 def memory(options: argparse.Namespace) -> dict[str, Any]:
@@ -329,17 +242,8 @@ def memory(options: argparse.Namespace) -> dict[str, Any]:
                     handle.write(
                         f"{number},das ist der Text Nummer {number} {'mit Worten ' * (number % 9)}\n"
                     )
-            command = [
-                sys.executable,
-                "-c",
-                NOTHING,
-                str(source),
-                str(options.work / f"rows.{ending}"),
-            ]
-            done = subprocess.run(
-                command, env=environment(), capture_output=True, text=True, check=True
-            )
-            found[f"{ending} {rows}"] = round(int(done.stdout.split()[-1]) / 1024, 1)
+            out = options.work / f"rows.{ending}"
+            found[f"{ending} {rows}"] = round(program("nothing", str(source), str(out)) / 1024, 1)
             print(ending, rows, found[f"{ending} {rows}"], "MB", flush=True)
             source.unlink()
     return {"largest_mb": found}
@@ -348,31 +252,15 @@ def memory(options: argparse.Namespace) -> dict[str, Any]:
 def kills(options: argparse.Namespace) -> dict[str, Any]:
     """The real bundle and the real command, killed at random moments."""
     texts = mixed(options.kill_rows)
-    source = options.work / "kills.jsonl"
-    source.write_text(
-        "".join(
-            json.dumps({"id": n, "text": t}, ensure_ascii=False) + "\n" for n, t in enumerate(texts)
-        )
-    )
+    source = write_texts(options.work / "kills.jsonl", texts)
     whole, out = options.work / "whole.jsonl", options.work / "killed.jsonl"
     fresh(whole)
     fresh(out)
-    command = [
-        sys.executable,
-        "-m",
-        "xlt_serve.cli",
-        "score",
-        str(source),
-        "",
-        "--window",
-        "50",
-        "--quiet",
-    ]
-    command[5] = str(whole)
+    how = ("--window", "50", "--quiet")
     begun = time.perf_counter()
-    subprocess.run(command, env=environment(), check=True)
+    subprocess.run(xlt_score(str(source), str(whole), *how), env=environment(), check=True)
     seconds = time.perf_counter() - begun
-    command[5] = str(out)
+    command = xlt_score(str(source), str(out), *how)
     generator = random.Random(0)
     hits = 0
     for _ in range(options.kills):
@@ -413,12 +301,6 @@ def environment() -> dict[str, str]:
         "HF_HUB_OFFLINE": "1",
         "TOKENIZERS_PARALLELISM": "true",
     }
-
-
-def machine() -> dict[str, Any]:
-    from xlt_serve.bench.machine import machine as found
-
-    return found()
 
 
 def markdown(results: dict[str, Any]) -> str:

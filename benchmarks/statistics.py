@@ -1,11 +1,13 @@
-"""Is a difference real? Paired bootstrap over sentences, and Holm's correction."""
+"""Is a difference real? Paired bootstrap over sentences."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 
 import numpy as np
+
+from xlt_serve.bench.stats import holm
 
 DRAWS = 10_000
 """Of a bootstrap: the smallest p is 2 / (DRAWS + 1), small enough to survive Holm over languages."""
@@ -65,11 +67,55 @@ def shown(seeds: Sequence[float]) -> str:
     return mean if len(seeds) < 2 else f"{mean} ± {100 * np.std(seeds, ddof=1):.1f}"
 
 
-def holm(p_values: Sequence[float]) -> list[float]:
-    """Adjusted p-values, in the order given."""
-    order = np.argsort(p_values)
-    out, highest = [0.0] * len(p_values), 0.0
-    for rank, index in enumerate(order):
-        highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[index]))
-        out[index] = highest
-    return out
+Correct = Mapping[str, Sequence[Mapping[str, Sequence[bool]]]]
+"""system → for each seed: language → which of its sentences are right."""
+
+
+@dataclass(frozen=True)
+class Bootstrap:
+    """Of each system, by language and by group of languages: accuracy of each seed (``scores``), and
+    under each draw of the sentences (``draws``)."""
+
+    scores: dict[str, dict[str, list[float]]]
+    draws: dict[str, dict[str, np.ndarray]]
+    languages: list[str]
+
+
+def bootstrap(
+    systems: Correct,
+    sentences: Mapping[str, Sequence[tuple[str, str]]],
+    groups: Mapping[str, Sequence[str]],
+) -> Bootstrap:
+    """``sentences``: (split, id) of each language's. Languages share them: a sentence that is drawn
+    comes with all its languages and seeds. ``groups``: means over several languages."""
+    keys = sorted({key for mine in sentences.values() for key in mine})
+    place = {key: number for number, key in enumerate(keys)}
+    weights = resample([i for _, i in keys], [s for s, _ in keys], times=DRAWS, seed=0)
+    scores: dict[str, dict[str, list[float]]] = {}
+    draws: dict[str, dict[str, np.ndarray]] = {}
+    for name, seeds in systems.items():
+        draws[name], scores[name] = {}, {}
+        for language, mine in sentences.items():
+            correct = np.full((len(seeds), len(keys)), np.nan)
+            numbers = [place[key] for key in mine]
+            for seed, run in enumerate(seeds):
+                correct[seed, numbers] = run[language]
+            draws[name][language] = weighted_accuracy(correct, weights)
+            scores[name][language] = [float(np.mean(run[language])) for run in seeds]
+        for group, members in groups.items():
+            draws[name][group] = np.mean([draws[name][lg] for lg in members], axis=0)
+            scores[name][group] = np.mean([scores[name][lg] for lg in members], axis=0).tolist()
+    return Bootstrap(scores, draws, list(sentences))
+
+
+def gaps(found: Bootstrap, first: str, second: str) -> dict[str, dict[str, float]]:
+    """The difference of two systems in each language and group; ``p_holm``: over languages."""
+    rows: dict[str, dict[str, float]] = {}
+    for column in found.scores[first]:
+        seen = np.mean(found.scores[first][column]) - np.mean(found.scores[second][column])
+        gap = difference(found.draws[first][column], found.draws[second][column], float(seen))
+        rows[column] = asdict(gap)
+    adjusted = holm([rows[language]["p"] for language in found.languages])
+    for language, p in zip(found.languages, adjusted, strict=True):
+        rows[language]["p_holm"] = p
+    return rows

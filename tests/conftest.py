@@ -198,63 +198,38 @@ _SHAPE: dict[str, Any] = {
 
 
 def _tiny_bert(folder: Path) -> None:
-    import torch
-    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
-    from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
+    from transformers import BertConfig, BertForMaskedLM
 
-    torch.manual_seed(0)
-    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    special = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
     tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer()
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    trainer = trainers.WordPieceTrainer(vocab_size=400, special_tokens=special, show_progress=False)
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=400, special_tokens=list(special.values()), show_progress=False
+    )
     tokenizer.train_from_iterator(_VOCABULARY, trainer)
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]",
-        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
-        special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
-    )
-    fast = PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        pad_token="[PAD]",
-        unk_token="[UNK]",
-        cls_token="[CLS]",
-        sep_token="[SEP]",
-        mask_token="[MASK]",
-    )
-    config = BertConfig(vocab_size=len(fast), pad_token_id=0, **_SHAPE)
-    BertForMaskedLM(config).save_pretrained(folder)
-    fast.save_pretrained(folder)
+    pair = "[CLS] $A [SEP] $B:1 [SEP]:1"
+    fast = _fast(tokenizer, special, "[CLS] $A [SEP]", pair)
+    _save_random(BertForMaskedLM, BertConfig(vocab_size=len(fast), pad_token_id=0), fast, folder)
 
 
 def _tiny_xlm_roberta(folder: Path) -> None:
-    import torch
-    from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
-    from transformers import PreTrainedTokenizerFast, XLMRobertaConfig, XLMRobertaForMaskedLM
+    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+    from transformers import XLMRobertaConfig, XLMRobertaForMaskedLM
 
-    torch.manual_seed(0)
-    special = ["<s>", "<pad>", "</s>", "<unk>"]
+    special = {"cls": "<s>", "pad": "<pad>", "sep": "</s>", "unk": "<unk>"}
     tokenizer = Tokenizer(models.Unigram())
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
     trainer = trainers.UnigramTrainer(
-        vocab_size=400, special_tokens=special, unk_token="<unk>", show_progress=False
+        vocab_size=400,
+        special_tokens=list(special.values()),
+        unk_token="<unk>",
+        show_progress=False,
     )
     tokenizer.train_from_iterator(_VOCABULARY, trainer)
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="<s> $A </s>",
-        pair="<s> $A </s> </s> $B </s>",
-        special_tokens=[("<s>", 0), ("</s>", 2)],
-    )
-    fast = PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        bos_token="<s>",
-        cls_token="<s>",
-        eos_token="</s>",
-        sep_token="</s>",
-        pad_token="<pad>",
-        unk_token="<unk>",
-        mask_token="<mask>",
-    )
+    named = special | {"bos": "<s>", "eos": "</s>", "mask": "<mask>"}
+    fast = _fast(tokenizer, named, "<s> $A </s>", "<s> $A </s> </s> $B </s>")
     config = XLMRobertaConfig(
         vocab_size=len(fast),
         max_position_embeddings=514,
@@ -262,10 +237,31 @@ def _tiny_xlm_roberta(folder: Path) -> None:
         pad_token_id=1,
         bos_token_id=0,
         eos_token_id=2,
-        **_SHAPE,
     )
-    XLMRobertaForMaskedLM(config).save_pretrained(folder)
-    fast.save_pretrained(folder)
+    _save_random(XLMRobertaForMaskedLM, config, fast, folder)
+
+
+def _fast(tokenizer: Any, special: dict[str, str], single: str, pair: str) -> Any:
+    """A tokenizer as transformers has it; ``single`` and ``pair``: where the special pieces go."""
+    from tokenizers import processors
+    from transformers import PreTrainedTokenizerFast
+
+    around = [(special[name], tokenizer.token_to_id(special[name])) for name in ("cls", "sep")]
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=single, pair=pair, special_tokens=around
+    )
+    named = {f"{name}_token": piece for name, piece in special.items()}
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **named)
+
+
+def _save_random(kind: Any, config: Any, tokenizer: Any, folder: Path) -> None:
+    """An encoder of this kind, tiny, with random weights."""
+    import torch
+
+    torch.manual_seed(0)
+    config.update(_SHAPE)
+    kind(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
 
 
 @pytest.fixture(scope="session")

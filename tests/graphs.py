@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from xlt_serve import bundle as bundles
-from xlt_serve.bundle import Bundle, Graph, Manifest
+from xlt_serve.bundle import Bundle
 from xlt_serve.runtime.gpu.binding import BoundSession
 from xlt_serve.runtime.gpu.buckets import Buckets, choose
 from xlt_serve.runtime.onnx_file import Value
@@ -23,49 +22,26 @@ KINDS = ("plain", "perturbed", "paired")
 def make(encoder: Path, folder: Path, *, prompts: bool = False, at: str = "embeddings") -> Bundle:
     """A bundle with plain and perturbed graphs, and with paired ones unless it has prompts."""
     import torch
-    from xlt_training.export import graph, weights
     from xlt_training.loop import model
     from xlt_training.methods.soft_prompt import SoftPrompt
     from xlt_training.methods.xmixup import XMixup
 
+    from benchmarks import random_bundles
+
     torch.manual_seed(0)
     network = model.build(str(encoder), ["a", "b", "c"], 64)
-    network.eval()
-    mixup = XMixup()
-    (SoftPrompt(length=5) if prompts else mixup).attach(network)
+    (SoftPrompt(length=5) if prompts else XMixup()).attach(network)
     # As after training: fresh biases are all zero, and equal tensors are merged into one.
     for parameter in network.parameters():
         parameter.data += 0.02 * torch.randn(parameter.shape)
-    made = {"plain": graph.plain(network), "perturbed": graph.perturbed(network, at)}
-    if not prompts:
-        made["paired"] = graph.paired(network, mixup)
-    folder.mkdir(parents=True)
-    weights.save(made, folder)
-    network.tokenizer.save_pretrained(folder)
-    manifest = Manifest(
+    return random_bundles.save(
+        network,
+        folder,
         name="toy",
-        version="",
-        task="toy",
-        pair=False,
-        labels=("a", "b", "c"),
-        source_language="en",
-        languages=("en",),
-        method={},
-        graphs={
-            name: Graph(
-                f"{name}.onnx",
-                tuple(node.name for node in one.graph.input),
-                tuple(node.name for node in one.graph.output),
-                "fp32",
-            )
-            for name, one in made.items()
-        },
-        tokenizer="tokenizer.json",
-        max_length=64,
-        pad_id=network.tokenizer.pad_token_id,
+        graphs=KINDS[:2] if prompts else KINDS,
+        at=at,
         checks={"lengths": {"histogram": {"5": 40, "17": 60, "30": 50, "61": 3}}},
     )
-    return bundles.save(folder, manifest)
 
 
 def feeds(

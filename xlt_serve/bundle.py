@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -188,14 +189,24 @@ def save(path: Path, manifest: Manifest) -> Bundle:
     files = {
         str(file.relative_to(path)): digest(file)
         for file in sorted(path.rglob("*"))
-        if file.is_file() and file.name != MANIFEST
+        if file.is_file() and file.name not in (MANIFEST, f"{MANIFEST}.half")
     }
     described = asdict(manifest)
     described["files"] = files
     described["version"] = content_version(described)
     text = json.dumps(described, indent=2, ensure_ascii=False)
-    (path / MANIFEST).write_text(text + "\n", encoding="utf-8")
+    write_whole(path / MANIFEST, f"{text}\n".encode())
     return load(path)
+
+
+def write_whole(file: Path, data: bytes) -> None:
+    """All or nothing under the final name, also where the power goes."""
+    half = file.with_name(file.name + ".half")
+    with half.open("wb") as handle:
+        handle.write(data)
+        handle.flush()
+        os.fsync(handle.fileno())
+    half.replace(file)
 
 
 def content_version(described: dict[str, Any]) -> str:

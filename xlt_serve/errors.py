@@ -15,7 +15,9 @@ XltError
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Sequence
+from typing import Any
 
 
 class XltError(Exception):
@@ -83,6 +85,24 @@ class ItemError(XltError):
     def __init__(self, code: str, value: object, rule: str, remedy: str = "") -> None:
         super().__init__(value, rule, remedy)
         self.code = code
+
+
+def first_line(error: Exception, most: int = 200) -> str:
+    """Of what a library says, for a sentence of ours; the name of the error where it says nothing."""
+    said = str(error).strip()
+    return said.splitlines()[0][:most] if said else type(error).__name__
+
+
+def needed(module: str, what_for: str, extra: str) -> Any:
+    """A module of a package that not every installation has."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise DependencyError(
+            module.split(".")[0],
+            f"is needed for {what_for} and can't be imported ({error})",
+            f"pip install 'xlt-serve[{extra}]'",
+        ) from None
 
 
 def _shown(value: str, longest: int = 200) -> str:

@@ -1,25 +1,24 @@
-"""What every peer's script does: ``make`` its model once, then ``run`` it when asked.
+"""What every peer's script does: ``make`` its model once, then ``run`` it on request.
 
-Peers live in environments of their own, so this file imports nothing but numpy, and the benchmark
-talks to a running peer in lines of JSON: ``{"batch": NAME, "times": K}`` is answered with the
-seconds of K runs and the logits of the last.
+Peers live in environments of their own, so nothing of ours is imported but the protocol, a file that
+needs numpy alone.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
+sys.path.insert(0, str(Path(__file__).parents[2] / "xlt_serve" / "bench" / "outside"))
+import peer
+from peer import Predict
 
-Predict = Callable[[np.ndarray, np.ndarray], np.ndarray]  # ids, mask [batch, length] → logits
 Make = Callable[[Path, Path, str], None]  # checkpoint, folder to fill, precision
 Load = Callable[[Path, str, int], Predict]  # folder, precision, threads
+
+__all__ = ["Predict", "main", "peer"]
 
 
 def main(make: Make, load: Load) -> None:
@@ -35,31 +34,6 @@ def main(make: Make, load: Load) -> None:
         options.folder.mkdir(parents=True, exist_ok=True)
         make(options.checkpoint, options.folder, options.precision)
         return
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # libraries print to stdout as they like; the answers keep it to themselves
-    batches = read_batches(options.batches)
-    predict = load(options.folder, options.precision, options.threads)
-    print(json.dumps({"ready": True}), file=answers, flush=True)
-    for line in sys.stdin:
-        question = json.loads(line)
-        seconds, logits = timed(predict, *batches[question["batch"]], question["times"])
-        answer = {"seconds": seconds, "logits": logits.tolist()}
-        print(json.dumps(answer), file=answers, flush=True)
-
-
-def timed(
-    predict: Predict, ids: np.ndarray, mask: np.ndarray, times: int
-) -> tuple[list[float], np.ndarray]:
-    seconds = []
-    for _ in range(times):
-        start = time.perf_counter()
-        logits = predict(ids, mask)
-        seconds.append(time.perf_counter() - start)
-    return seconds, logits
-
-
-def read_batches(file: Path) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """NAME → ids and mask; the file holds them as NAME/ids and NAME/mask."""
-    arrays = np.load(file)
-    names = {key.rsplit("/", 1)[0] for key in arrays.files}
-    return {name: (arrays[f"{name}/ids"], arrays[f"{name}/mask"]) for name in names}
+    peer.answer(
+        options.batches, lambda: (load(options.folder, options.precision, options.threads), {})
+    )

@@ -42,20 +42,8 @@ def random_inputs() -> list[dict[str, np.ndarray]]:
 
 
 def load(folder: Path, precision: str, threads: int) -> loop.Predict:
-    import openvino
-
-    settings = {"INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY"}
-    if precision.endswith("fp32"):  # left to itself it computes in bfloat16 where the processor can
-        settings["INFERENCE_PRECISION_HINT"] = "f32"
-    compiled = openvino.compile_model(folder / "model.xml", "CPU", settings)
-    request = compiled.create_infer_request()
-
-    def predict(ids: np.ndarray, mask: np.ndarray) -> np.ndarray:
-        found = request.infer({"input_ids": ids, "attention_mask": mask}, share_inputs=True)
-        logits: np.ndarray = found[0]
-        return logits
-
-    return predict
+    arithmetic = "f32" if precision.endswith("fp32") else ""
+    return loop.peer.openvino_predict(folder / "model.xml", threads, arithmetic)
 
 
 if __name__ == "__main__":

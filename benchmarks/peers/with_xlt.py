@@ -14,16 +14,15 @@ sys.path.insert(0, str(ROOT))  # run as a script, like the peers, so from anywhe
 
 
 def make(checkpoint: Path, folder: Path, precision: str) -> None:
-    from xlt_training.export import graph, weights
-    from xlt_training.export import int8 as quantize
     from xlt_training.loop.network import Classifier
     from xlt_training.loop.pretrained import load_classifier, load_tokenizer
 
-    hf = load_classifier(str(checkpoint), {})
+    from benchmarks import random_bundles
+
     data = Path(os.environ.get("XLT_DATA", ROOT.parent / "shared" / "data"))
     tokenizer = load_tokenizer(data / "tokenizers" / "xlm-roberta")
-    plain = graph.plain(Classifier(hf, tokenizer, max_length=512).eval())
-    weights.save({"plain": quantize.int8(plain) if precision == "int8" else plain}, folder)
+    network = Classifier(load_classifier(str(checkpoint), {}), tokenizer, max_length=512)
+    random_bundles.save(network, folder, precision=precision)
 
 
 def load(folder: Path, precision: str, threads: int) -> loop.Predict:

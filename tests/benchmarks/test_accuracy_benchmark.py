@@ -15,6 +15,7 @@ from xlt_training.loop import trainer
 from xlt_training.loop.method import Context
 
 from benchmarks import accuracy, cost
+from benchmarks.runs import kept
 
 
 @pytest.fixture
@@ -83,22 +84,22 @@ def test_an_unknown_method_is_refused_before_anything_is_trained(
 def test_what_is_kept_is_read_only_under_its_stamp(tmp_path: Path) -> None:
     folder, stamp = tmp_path / "run", {"run": {"seed": 0}, "scored": {"en": ["dev", 3]}}
     file = folder / "correct.json"
-    assert accuracy.kept(file, stamp) is None
+    assert kept(file, stamp) is None
     folder.mkdir()
     (folder / trainer.RUN).write_text('{"seed": 0}')
-    assert accuracy.kept(file, stamp) is None
+    assert kept(file, stamp) is None
     assert folder.exists()  # begun and stopped: it goes on
     file.write_text(json.dumps({"stamp": stamp, "correct": {}}))
-    assert accuracy.kept(file, stamp) == {"stamp": stamp, "correct": {}}
-    assert accuracy.kept(file, stamp | {"scored": {"en": ["test", 3]}}) is None
+    assert kept(file, stamp) == {"stamp": stamp, "correct": {}}
+    assert kept(file, stamp | {"scored": {"en": ["test", 3]}}) is None
     assert not folder.exists()
     folder.mkdir()
     file.write_text('{"en": [true, false]}')  # as an older version left it
-    assert accuracy.kept(file, stamp) is None
+    assert kept(file, stamp) is None
     assert not folder.exists()
     folder.mkdir()
     (folder / trainer.RUN).write_text('{"seed": 1}')
-    assert accuracy.kept(file, stamp) is None
+    assert kept(file, stamp) is None
     assert not folder.exists()
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from benchmarks import paired as benchmark
+from benchmarks import paired_cost, paired_damage, paired_report
 from xlt_serve.bundle import Bundle
 
 
@@ -85,7 +86,7 @@ def test_every_recorded_language_is_evaluated_whichever_are_reported(
     def one_run(options: object, name: str, seed: int, items: dict[str, Any]) -> dict[str, Any]:
         asked.append(sorted(items))
         right = {language: [True] * len(mine.items) for language, mine in items.items()}
-        ways = ["plain", *(f"translate_test {damage}" for damage in benchmark.DAMAGES)]
+        ways = ["plain", *(f"translate_test {damage}" for damage in paired_damage.DAMAGES)]
         return {"correct": dict.fromkeys(ways, right)}
 
     monkeypatch.setattr(benchmark, "one_run", one_run)
@@ -102,28 +103,28 @@ def test_every_recorded_language_is_evaluated_whichever_are_reported(
 
 def test_the_picture_has_accuracy_and_ratio() -> None:
     def row(accuracy: float, **more: float) -> dict[str, dict[str, float]]:
-        return {damage: {"accuracy": accuracy, **more} for damage in benchmark.DAMAGES}
+        return {damage: {"accuracy": accuracy, **more} for damage in paired_damage.DAMAGES}
 
     results = {
         "scores": {"plain": {"mean": [0.5]}, "paired": {"mean": [0.6]}},
         "damage": {"xmixup": row(0.6, ratio=0.25), "translate_test": row(0.4)},
     }
-    _, middle, right = benchmark.picture(results).axes
+    _, middle, right = paired_report.picture(results).axes
     assert len(middle.lines) == 2
     [line] = right.lines
-    assert list(line.get_ydata()) == [0.25] * len(benchmark.DAMAGES)
+    assert list(line.get_ydata()) == [0.25] * len(paired_damage.DAMAGES)
     assert "λ" in right.get_ylabel()
 
 
 def test_damage_is_the_same_for_everyone_and_as_strong_as_it_says() -> None:
     texts = [f"{' '.join(f'word{n}{i}' for i in range(40))}" for n in range(50)]
-    assert benchmark.spoilt(texts, "none") == texts
+    assert paired_damage.spoilt(texts, "none") == texts
     for share in (25, 50, 75):
-        once = benchmark.spoilt(texts, f"drop {share} %")
-        assert once == benchmark.spoilt(texts, f"drop {share} %")
+        once = paired_damage.spoilt(texts, f"drop {share} %")
+        assert once == paired_damage.spoilt(texts, f"drop {share} %")
         kept = sum(len(text.split()) for text in once) / (50 * 40)
         assert kept == pytest.approx(1 - share / 100, abs=0.04)
-    others = benchmark.spoilt(texts, "other sentence")
+    others = paired_damage.spoilt(texts, "other sentence")
     assert sorted(others) == sorted(texts)
     assert all(a != b for a, b in zip(texts, others, strict=True))
 
@@ -132,16 +133,16 @@ def test_separation_is_the_area_under_the_roc() -> None:
     generator = np.random.default_rng(0)
     whole, bad = generator.normal(1, 1, 60), generator.normal(0, 1, 40)
     by_pairs = np.mean(whole[:, None] > bad[None, :])
-    assert benchmark.separation(whole, bad) == pytest.approx(by_pairs)
-    assert benchmark.separation(np.full(7, 0.3), np.full(5, 0.3)) == 0.5  # λ that never changes
+    assert paired_damage.separation(whole, bad) == pytest.approx(by_pairs)
+    assert paired_damage.separation(np.full(7, 0.3), np.full(5, 0.3)) == 0.5  # λ that never changes
     whole, bad = generator.integers(0, 4, 60), generator.integers(0, 3, 40)
     above, equal = whole[:, None] > bad[None, :], whole[:, None] == bad[None, :]
-    assert benchmark.separation(whole, bad) == pytest.approx(np.mean(above + equal / 2))
+    assert paired_damage.separation(whole, bad) == pytest.approx(np.mean(above + equal / 2))
 
 
 def test_graphs_are_timed_in_turns(graph_bundles: dict[str, Bundle]) -> None:
     place = graph_bundles["xlm-roberta"].path
-    out = benchmark.graph_ratios(place, rounds=1, shapes=((1, 8), (2, 16)))
+    out = paired_cost.graph_ratios(place, rounds=1, shapes=((1, 8), (2, 16)))
     assert set(out) == {"1x8", "2x16"}
     for row in out.values():
         assert row["ratio"] == pytest.approx(row["paired_ms"] / row["plain_ms"])

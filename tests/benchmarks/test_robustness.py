@@ -16,7 +16,7 @@ from xlt_training.loop import model as models
 from xlt_training.loop import trainer
 from xlt_training.loop.types import Example
 
-from benchmarks import attacks, misses, robustness
+from benchmarks import attacks, misses, robustness, robustness_report
 from benchmarks.robustness_report import compared, curve
 from xlt_serve import load
 from xlt_serve.classifier import Classifier
@@ -232,14 +232,14 @@ def test_from_the_models_to_the_report(
     monkeypatch.setattr(misses, "simulate", lambda trials: simulated)
     benchmark.options.trials, benchmark.options.attacked = 5, 1
     results = json.loads(json.dumps(benchmark.run()))
-    page = f"{robustness.markdown(results)}\n{robustness.more(results)}"
+    page = robustness_report.page(results)
     for title in (
         "## Goals",
         "## Draws to a certificate",
         "## How attacks on certified labels ended",
     ):
         assert title in page
-    robustness.draw(results, tmp_path / "curves.png")
+    robustness_report.draw(results, tmp_path / "curves.png")
     assert results["plain_accuracy"]["within_one_point"]  # one and the same model
     assert set(results["to_certificate"]) == {"en", "de"}
 
@@ -256,7 +256,7 @@ def test_the_report_of_what_was_added() -> None:
         "fell": {"1": False, "4": False, "16": True},
         "abstained": dict.fromkeys(["1", "4", "16"], True),
     }
-    results = {
+    results: dict[str, Any] = {
         "plain_accuracy": plain,
         "to_certificate": {
             "en": {
@@ -268,7 +268,13 @@ def test_the_report_of_what_was_added() -> None:
         },
         "pgd": {"en": {"attacks": [attack], "uncertified": 4}},
     }
-    text = robustness.more(results)
+    text = "\n".join(
+        [
+            robustness_report.plain_after_noise(results["plain_accuracy"]),
+            robustness_report.draws_to_a_certificate(results["to_certificate"]),
+            robustness_report.ends_of_attacks(results["pgd"]),
+        ]
+    )
     assert "| de | 0.500 | 0.000 | -0.500 |" in text
     assert "Within one point of vanilla in the mean: no." in text
     assert "a median of 30 votes, where a fixed number takes 1000" in text

@@ -3,7 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks.statistics import difference, holm, resample, shown, weighted_accuracy
+from benchmarks.statistics import difference, resample, shown, weighted_accuracy
+from xlt_serve.bench.stats import holm
 
 
 def test_holm_by_hand() -> None:

@@ -2,51 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import signal
-import socket
-import subprocess
-import sys
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-
-@contextlib.contextmanager
-def served(bundle: Path, log: Path) -> Iterator[str]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = [sys.executable, "-m", "xlt_serve.cli", "serve", "--bundle", str(bundle)]
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [*command, "--port", str(port)],
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            env={k: v for k, v in os.environ.items() if k != "PROMETHEUS_MULTIPROC_DIR"},
-        )
-    url = f"http://127.0.0.1:{port}"
-    try:
-        for _ in range(300):
-            with contextlib.suppress(urllib.error.URLError, ConnectionError):
-                urllib.request.urlopen(f"{url}/readyz", timeout=5)
-                break
-            assert process.poll() is None, log.read_text()
-            time.sleep(0.2)
-        yield url
-        process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=30) in (0, 130, -signal.SIGINT), log.read_text()
-    finally:
-        if process.poll() is None:
-            process.kill()
-            process.wait()
+from tests.xlt_serve.serving.processes import serving
 
 
 def post(url: str, body: dict[str, Any]) -> dict[str, Any]:
@@ -59,7 +24,8 @@ def post(url: str, body: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_a_served_pair_bundle_answers(pair_bundle: Path, tmp_path: Path) -> None:
-    with served(pair_bundle, tmp_path / "log") as url:
+    with serving(tmp_path, "--bundle", str(pair_bundle)) as running:
+        url = running.url
         body = post(url, {"pairs": [["rain", "snow"], ["a", ""]]})
         assert body["predictions"][0]["label"] in ("entailment", "contradiction")
         assert body["predictions"][1]["error"]["code"] == "empty"
@@ -67,3 +33,6 @@ def test_a_served_pair_bundle_answers(pair_bundle: Path, tmp_path: Path) -> None
             post(url, {})
         assert refused.value.code == 422
         assert json.load(refused.value)["error"]["code"] == "usage"
+        running.process.send_signal(signal.SIGINT)
+        ended = running.process.wait(timeout=30)
+        assert ended in (0, 130, -signal.SIGINT), running.log.read_text()

@@ -76,7 +76,7 @@ def faults(first: dict[str, Any], second: dict[str, Any], limit: float) -> list[
             continue
         a, b = before[name], after[name]
         for kind, count in b.get("errors", {}).items():
-            earlier, of, now_of = a.get("errors", {}).get(kind, 0), _asked(a), _asked(b)
+            earlier, of, now_of = a.get("errors", {}).get(kind, 0), _requests(a), _requests(b)
             what = f"{kind}: {earlier} of {of} before, {count} of {now_of} after"
             if not earlier:
                 out.append(Fault(name, what))
@@ -166,15 +166,15 @@ def percentage(text: str) -> float:
 
 def point_name(point: dict[str, Any]) -> str:
     if "loop" in point:
-        asked = (
+        load = (
             f"{point['clients']} clients" if point["loop"] == "closed" else f"{point['rate']:g}/s"
         )
-        return f"{point['mode']} {point['loop']} {asked}"
+        return f"{point['mode']} {point['loop']} {load}"
     who = point.get("peer") or f"{point['provider']} {point['precision']}"
     return f"{who} {point['rows']} × {point['length']}"
 
 
-def _asked(point: dict[str, Any]) -> int:
+def _requests(point: dict[str, Any]) -> int:
     """Requests of a point; earlier reports counted them all as latencies."""
     return int(point.get("requests", point["latency_ms"]["count"]))
 

@@ -1,4 +1,4 @@
-"""One graph by itself: every number of rows × length, on every provider asked for.
+"""One graph by itself: every number of rows × length, on each provider.
 
 A run is timed from arrays in to arrays out, on the host's clock. On a GPU that is right only if
 nothing is under way when the clock starts and nothing when it stops: the results are copied back

@@ -1,26 +1,27 @@
-"""Requests over kept-open connections, with nothing but asyncio: the asker must cost next to nothing."""
+"""Requests over connections that stay open, with asyncio alone: a load generator must cost little."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import re
 import ssl
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
-from xlt_serve.bench.loops import Reply
+from xlt_serve.bench.loops import LoadRun, Reply, Send
 from xlt_serve.errors import UsageError
 
 TIMEOUT = 60.0
-"""Seconds after which a request counts as not answered: longer than a service takes to say so itself."""
+"""Seconds until a request counts as not answered: longer than a service takes to say so itself."""
 
 Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class Endpoint:
-    """``/classify`` of a server. ``ask(n)`` sends the n-th of its bodies, over and over."""
+    """``/classify`` of a server. ``send(n)`` sends the n-th of its bodies, over and over."""
 
     def __init__(
         self,
@@ -40,7 +41,7 @@ class Endpoint:
         self._free: list[Connection] = []
         self._key = f"Authorization: Bearer {key}\r\n" if key else ""
 
-    async def ask(self, number: int) -> Reply:
+    async def send(self, number: int) -> Reply:
         body, items = self._bodies[number % len(self._bodies)]
         try:
             async with asyncio.timeout(self._timeout):
@@ -70,7 +71,7 @@ class Endpoint:
             connection[1].close()
         return status, answer
 
-    async def close(self) -> None:
+    async def aclose(self) -> None:
         for _, writer in self._free:
             writer.close()
         self._free.clear()
@@ -99,6 +100,18 @@ class Endpoint:
         else:
             answer = await reader.readexactly(int(fields.get("content-length", 0)))
         return status, answer, fields.get("connection", "").lower() != "close"
+
+
+def under_load(
+    url: str, bodies: Sequence[tuple[bytes, int]], loop: Callable[[Send], Awaitable[LoadRun]]
+) -> LoadRun:
+    """A loop of the load generator against a server, such as ``lambda send: closed(send, 8, 10.0)``."""
+
+    async def run() -> LoadRun:
+        async with contextlib.aclosing(Endpoint(url, bodies)) as endpoint:
+            return await loop(endpoint.send)
+
+    return asyncio.run(run())
 
 
 async def _chunks(reader: asyncio.StreamReader) -> bytes:

@@ -1,9 +1,9 @@
-"""Two ways to ask: as many at a time (closed), or so many a second, whatever comes back (open).
+"""The load generator: a closed loop (so many clients) and an open loop (so many requests a second).
 
-A closed loop waits for an answer before it asks again. A server that stalls is then hardly asked
-during the stall, and the stall is one slow answer among thousands: *coordinated omission*. The open
-loop decides beforehand when each request is due (Poisson), and counts from that moment, also where
-the request could only be sent later. Its percentiles are what users see.
+In a closed loop, a client waits for the answer before it sends its next request. A server that stalls
+gets few requests during the stall, which then is one slow answer among thousands: *coordinated
+omission*. The open loop fixes beforehand when each request is due (Poisson). Latency counts from that
+moment, also where the request was sent later. Its percentiles are what users see.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 MOST_OPEN = 4096
-"""Requests in the air; beyond that a request waits, and its wait counts."""
+"""Requests under way at once; beyond that a request waits, and its wait counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,7 @@ class Reply:
     failed: int = 0
 
 
-Ask = Callable[[int], Awaitable[Reply]]
+Send = Callable[[int], Awaitable[Reply]]
 """Send request number n."""
 
 
@@ -49,9 +50,9 @@ class Sample:
 
 
 @dataclass(slots=True)
-class Run:
+class LoadRun:
     """``samples`` in the order in which they were due, warm-up left out. ``generator``: the share of
-    one core that asking took; a busy asker measures itself."""
+    one core that the load generator took; a busy one measures itself."""
 
     samples: list[Sample]
     seconds: float
@@ -59,8 +60,8 @@ class Run:
 
 
 async def closed(
-    ask: Ask, clients: int, seconds: float, warm_up: float = 0.0, least: int = 0
-) -> Run:
+    send: Send, clients: int, seconds: float, warm_up: float = 0.0, least: int = 0
+) -> LoadRun:
     """``clients`` at a time, for ``seconds`` and until ``least`` answers (at most four times as long)."""
     samples: list[Sample] = []
     numbers = iter(range(1 << 62))
@@ -73,7 +74,7 @@ async def closed(
             fresh = now - warm_up
             if fresh >= seconds and (len(samples) >= least or fresh >= 4 * seconds):
                 return
-            reply = await ask(next(numbers))
+            reply = await send(next(numbers))
             done = time.perf_counter() - begun
             if now >= warm_up:
                 samples.append(Sample(now, now, done, reply))
@@ -82,21 +83,21 @@ async def closed(
     whole = time.perf_counter() - begun
     samples.sort(key=lambda sample: sample.due)
     # Until the last answer: what the last clients still waited for was work, too.
-    return Run(samples, max(whole - warm_up, 1e-9), (time.process_time() - cpu) / whole)
+    return LoadRun(samples, max(whole - warm_up, 1e-9), (time.process_time() - cpu) / whole)
 
 
 async def open_loop(
-    ask: Ask,
+    send: Send,
     rate: float,
     seconds: float,
     warm_up: float = 0.0,
     seed: int = 0,
     patience: float = 30.0,
-) -> Run:
+) -> LoadRun:
     """``rate`` requests a second on average, at moments that nothing can shift.
 
-    Who is not answered ``patience`` seconds after the last was due counts as status 0 with the time
-    waited so far: leaving the slowest out would make a server look better the worse it is.
+    A request without an answer ``patience`` seconds after the last was due counts as status 0, with
+    the time waited so far. To leave out the slowest would make a server look better the worse it is.
     """
     due = arrivals(rate, warm_up + seconds, seed)
     samples: list[Sample] = []
@@ -109,7 +110,7 @@ async def open_loop(
         try:
             async with gate:
                 sent = time.perf_counter() - begun
-                reply = await ask(number)
+                reply = await send(number)
         except asyncio.CancelledError:
             reply = Reply(0, 0)
         samples.append(Sample(moment, sent, time.perf_counter() - begun, reply))
@@ -131,7 +132,7 @@ async def open_loop(
     whole = time.perf_counter() - begun
     kept = sorted((s for s in samples if s.due >= warm_up), key=lambda sample: sample.due)
     last = max((sample.done for sample in kept), default=whole)
-    return Run(kept, max(seconds, last - warm_up), (time.process_time() - cpu) / whole)
+    return LoadRun(kept, max(seconds, last - warm_up), (time.process_time() - cpu) / whole)
 
 
 def arrivals(rate: float, seconds: float, seed: int) -> list[float]:
@@ -145,17 +146,17 @@ def arrivals(rate: float, seconds: float, seed: int) -> list[float]:
     return out
 
 
-def lag(run: Run) -> list[float]:
-    """Milliseconds by which requests were sent too late: the asker's fault, and in the latency."""
+def lag(run: LoadRun) -> list[float]:
+    """Milliseconds by which the load generator sent requests too late; the latency has them, too."""
     return [1000 * (sample.sent - sample.due) for sample in run.samples]
 
 
-def times(run: Run) -> list[float]:
+def times(run: LoadRun) -> list[float]:
     """Milliseconds of the answers with status 200, in the order in which they were due.
 
-    A request that nobody answered counts as long as the slowest, however soon it broke off. Those
-    that were refused don't count: a refusal takes no time, and would make the median of a server
-    that refuses every second request look good. Nothing where there is no answer at all.
+    A request without an answer counts as long as the slowest, however soon it broke off. Refused ones
+    don't count: a refusal takes no time, and would make the median of a server that refuses every
+    second request look good. Empty where there is no answer at all.
     """
     counted = [sample for sample in run.samples if sample.reply.status in (0, 200)]
     if not any(sample.reply.status for sample in counted):
@@ -164,19 +165,21 @@ def times(run: Run) -> list[float]:
     return [1000 * (s.latency if s.reply.status else slowest) for s in counted]
 
 
-def errors(run: Run) -> dict[str, int]:
+def statuses(run: LoadRun) -> Counter[int]:
+    """How often each status came; 0: no answer."""
+    return Counter(sample.reply.status for sample in run.samples)
+
+
+def errors(run: LoadRun) -> dict[str, int]:
     """How often each status but 200 came, "no answer" for none; "failed texts": in answers with 200."""
-    out: dict[str, int] = {}
-    for sample in run.samples:
-        if sample.reply.status != 200:
-            name = str(sample.reply.status) if sample.reply.status else "no answer"
-            out[name] = out.get(name, 0) + 1
+    found = statuses(run)
+    out = {str(status or "no answer"): count for status, count in found.items() if status != 200}
     if failed := sum(sample.reply.failed for sample in run.samples):
         out["failed texts"] = failed
     return out
 
 
-def own_timings(run: Run) -> dict[str, list[float]]:
+def own_timings(run: LoadRun) -> dict[str, list[float]]:
     """The server's own milliseconds by name, of the answers that have them."""
     out: dict[str, list[float]] = {}
     for sample in run.samples:
@@ -185,7 +188,7 @@ def own_timings(run: Run) -> dict[str, list[float]]:
     return out
 
 
-def described(run: Run, **about: Any) -> dict[str, Any]:
+def described(run: LoadRun, **about: Any) -> dict[str, Any]:
     """A point of a report."""
     from xlt_serve.bench.stats import summary
 

@@ -39,61 +39,33 @@ def is_url(target: str | None) -> bool:
     return bool(target) and str(target).startswith(("http://", "https://"))
 
 
+@dataclass(slots=True)
+class Measured:
+    """What a run has found so far; ``target``: what was measured."""
+
+    target: str
+    points: list[dict[str, Any]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    providers: list[str] = field(default_factory=list)
+
+    def add(self, points: list[dict[str, Any]], notes: list[str]) -> None:
+        self.points += points
+        self.notes += notes
+
+
 def run(plan: Plan, say: Say) -> dict[str, Any]:
     """A report as in ``schema.json``."""
-    found = machine()
-    notes = warnings(found)
-    points: list[dict[str, Any]] = []
-    active: list[str] = []
+    here = machine()
     with nvml.watched(plan.device) as gpu:
-        if is_url(plan.target):
-            target = str(plan.target)
-            points, more = served.measure(target, plan.load, say)
-            notes += more
-        else:
-            # Everything that is wrong is said before anything is measured.
-            wanted = peers.chosen(plan.against)
-            grid.require(plan.providers, plan.device)
-            bundle = bundles.load(plan.target)
-            target = f"{bundle.manifest.name} {bundle.manifest.version}"
-            shapes = grid.shapes(plan.rows, plan.lengths, bundle.manifest.max_length)
-            for provider in plan.providers:
-                made, really = grid.measure(
-                    bundle,
-                    provider,
-                    shapes,
-                    threads=plan.threads,
-                    device=plan.device,
-                    seconds=plan.seconds,
-                )
-                active.append(really)
-                points += made
-                for point in made:
-                    say(_line(point))
-            if unstable := [p for p in points if not p["stable"]]:
-                notes.append(
-                    f"{len(unstable)} of {len(points)} shapes have a p99 whose interval is wider than "
-                    "a tenth of it: give --seconds more"
-                )
-            if wanted:
-                made, more = peers.measure(
-                    bundle, plan.checkpoint or Path(), wanted, shapes, plan.threads, say
-                )
-                points += made
-                notes += more
-            if plan.serve:
-                with served.serving(str(bundle.path), plan.providers[0]) as url:
-                    made, more = served.measure(url, plan.load, say)
-                points += made
-                notes += more
+        found = _of_url(plan, say) if is_url(plan.target) else _of_bundle(plan, say)
     return {
         "format": 1,
         "when": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "target": target,
+        "target": found.target,
         "texts": texts.lengths([t if isinstance(t, str) else " ".join(t) for t in plan.load.texts]),
-        "machine": found,
+        "machine": here,
         "gpu": gpu or None,
-        "providers": active,
+        "providers": found.providers,
         "settings": {
             "clock": "host, from request or arrays in to answer or arrays out, device synchronised",
             "seconds": plan.load.seconds if is_url(plan.target) or plan.serve else plan.seconds,
@@ -102,16 +74,55 @@ def run(plan: Plan, say: Say) -> dict[str, Any]:
             "warm_up_s": plan.load.warm_up,
             "seed": plan.load.seed,
         },
-        "points": points,
-        "notes": list(dict.fromkeys(notes)),
+        "points": found.points,
+        "notes": list(dict.fromkeys([*warnings(here), *found.notes])),
     }
+
+
+def _of_url(plan: Plan, say: Say) -> Measured:
+    found = Measured(str(plan.target))
+    found.add(*served.measure(found.target, plan.load, say))
+    return found
+
+
+def _of_bundle(plan: Plan, say: Say) -> Measured:
+    # Everything that is wrong is said before anything is measured.
+    wanted = peers.chosen(plan.against)
+    grid.require(plan.providers, plan.device)
+    bundle = bundles.load(plan.target)
+    shapes = grid.shapes(plan.rows, plan.lengths, bundle.manifest.max_length)
+    found = Measured(f"{bundle.manifest.name} {bundle.manifest.version}")
+    for provider in plan.providers:
+        points, active = grid.measure(
+            bundle,
+            provider,
+            shapes,
+            threads=plan.threads,
+            device=plan.device,
+            seconds=plan.seconds,
+        )
+        found.points += points
+        found.providers.append(active)
+        for point in points:
+            say(_line(point))
+    if unstable := [point for point in found.points if not point["stable"]]:
+        found.notes.append(
+            f"{len(unstable)} of {len(found.points)} shapes have a p99 whose interval is wider than "
+            "a tenth of it: give --seconds more"
+        )
+    if wanted:
+        checkpoint = plan.checkpoint or Path()
+        found.add(*peers.measure(bundle, checkpoint, wanted, shapes, plan.threads, say))
+    if plan.serve:
+        with served.serving(str(bundle.path), plan.providers[0]) as url:
+            found.add(*served.measure(url, plan.load, say))
+    return found
 
 
 def write(report: dict[str, Any], file: Path) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
-    half = file.with_name(file.name + ".half")
-    half.write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    half.replace(file)
+    text = json.dumps(report, indent=1, ensure_ascii=False)
+    bundles.write_whole(file, f"{text}\n".encode())
 
 
 def _line(point: dict[str, Any]) -> str:

@@ -13,18 +13,18 @@ SLOWED = {0x4: "power cap", 0x8: "hardware", 0x20: "heat", 0x40: "heat", 0x80: "
 
 
 def driver() -> Any | None:
-    """NVML, ready to be asked; None on a machine without a GPU or without nvidia-ml-py."""
+    """NVML, ready for use; None on a machine without a GPU or without nvidia-ml-py."""
     try:
         nvml = importlib.import_module("pynvml")
         nvml.nvmlInit()
-    except Exception:  # its errors are many, and all mean that there is nothing to ask
+    except Exception:  # its errors are many, and all mean that there is no NVML
         return None
     return nvml
 
 
 def read(nvml: Any, handle: Any) -> dict[str, float]:
     """What this GPU can tell of itself; not every GPU can tell everything."""
-    asked: dict[str, Callable[[], float]] = {
+    readings: dict[str, Callable[[], float]] = {
         "sm_mhz": lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM),
         "memory_mhz": lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM),
         "watts": lambda: nvml.nvmlDeviceGetPowerUsage(handle) / 1000,
@@ -34,9 +34,9 @@ def read(nvml: Any, handle: Any) -> dict[str, float]:
         "slowed": lambda: nvml.nvmlDeviceGetCurrentClocksEventReasons(handle),
     }
     out = {}
-    for name, ask in asked.items():
+    for name, reading in readings.items():
         with contextlib.suppress(Exception):
-            out[name] = float(ask())
+            out[name] = float(reading())
     return out
 
 

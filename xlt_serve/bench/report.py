@@ -66,19 +66,19 @@ def _about(report: dict[str, Any]) -> str:
 
 
 def _plots(points: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:
-    asked = [p for p in points if "loop" in p and p["latency_ms"]["count"]]
-    modes = list(dict.fromkeys(p["mode"] for p in asked))
+    loaded = [p for p in points if "loop" in p and p["latency_ms"]["count"]]
+    modes = list(dict.fromkeys(p["mode"] for p in loaded))
     curve = []
     for mode in modes:
         for loop in ("closed", "open"):
-            mine = [p for p in asked if p["mode"] == mode and p["loop"] == loop]
+            mine = [p for p in loaded if p["mode"] == mode and p["loop"] == loop]
             for measure in ("p50", "p99"):
                 spots = [(p["items_per_second"], p["latency_ms"][measure]) for p in mine]
                 if spots:
                     curve.append(Series(f"{mode} {loop} {measure}", spots))
     yield "Latency against throughput", lines(curve, "texts per second", "ms", log_y=True)
     for mode in modes:
-        mine = [p for p in asked if p["mode"] == mode and p["loop"] == "open"]
+        mine = [p for p in loaded if p["mode"] == mode and p["loop"] == "open"]
         found = [
             Series(m, [(p["rate"], p["latency_ms"][m]) for p in mine])
             for m in ("p50", "p90", "p95", "p99", "max")
@@ -89,7 +89,7 @@ def _plots(points: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:
                 [s for s in found if s.points], "requests per second asked for", "ms", log_y=True
             ),
         )
-        both = [p for p in asked if p["mode"] == mode and p["server_ms"]]
+        both = [p for p in loaded if p["mode"] == mode and p["server_ms"]]
         if both:
             yield f"Queue against compute, {mode}, mean ms", _queue(both)
     yield from _grids([p for p in points if "rows" in p])
@@ -111,7 +111,7 @@ def parts_of(point: dict[str, Any]) -> dict[str, float]:
         "queue": queue,
         "run": run,
         "rest of predicting": max(0.0, predict - queue - run),
-        "HTTP and asking": max(0.0, point["latency_ms"]["mean"] - predict),
+        "HTTP and load generator": max(0.0, point["latency_ms"]["mean"] - predict),
     }
 
 

@@ -1,33 +1,28 @@
-"""A served endpoint: how it answers as more and more ask it."""
+"""A served endpoint: its latency under rising load."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import json
-import os
-import signal
-import socket
-import subprocess
 import sys
 import tempfile
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import IO, Any
+from pathlib import Path
+from typing import Any
 
 from xlt_serve.bench import http_load as http
 from xlt_serve.bench import loops
 from xlt_serve.bench.compare import point_name
-from xlt_serve.errors import DataError, UsageError
+from xlt_serve.bench.server_process import PATIENCE, free_port, started
+from xlt_serve.errors import DataError
 from xlt_serve.modes import MODES
 
 SHARES = (0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 1.0, 1.1)
-"""Of the closed loop's best, where the open loop is asked for when nobody says which rates."""
+"""Rates of the open loop where none are given, as shares of the closed loop's best."""
 BUSY = 0.5
-"""Share of a core above which the asker is no longer a bystander."""
+"""Share of a core above which the load generator disturbs what it measures."""
 
 Say = Callable[[str], None]
 
@@ -64,7 +59,7 @@ async def _measure(url: str, load: Load, say: Say) -> tuple[list[dict[str, Any]]
     notes: list[str] = []
     for mode in load.modes:
         options = ({} if mode == "plain" else {"mode": mode}) | load.options.get(mode, {})
-        with_own = MODES[mode].translates
+        with_own = mode in MODES and MODES[mode].translates
         requests = http.bodies(load.texts, load.items, _field(load), options, with_own)
         endpoint = http.Endpoint(url, requests, load.key)
         try:
@@ -81,7 +76,7 @@ async def _measure(url: str, load: Load, say: Say) -> tuple[list[dict[str, Any]]
                 notes.append(f"mode {mode}: texts were sent as their own translations")
             await _mode(endpoint, mode, load, points, notes, say)
         finally:
-            await endpoint.close()
+            await endpoint.aclose()
     return points, notes
 
 
@@ -95,7 +90,7 @@ async def _mode(
 ) -> None:
     best = 0.0
     for clients in load.clients:
-        run = await loops.closed(endpoint.ask, clients, load.seconds, load.warm_up, load.least)
+        run = await loops.closed(endpoint.send, clients, load.seconds, load.warm_up, load.least)
         point = loops.described(run, loop="closed", mode=mode, clients=clients)
         best = max(best, point["requests_per_second"])
         _add(point, points, notes, say)
@@ -103,7 +98,7 @@ async def _mode(
     for rate in given or [round(best * share, 2) for share in SHARES]:
         if rate <= 0:
             continue
-        run = await loops.open_loop(endpoint.ask, rate, load.seconds, load.warm_up, load.seed)
+        run = await loops.open_loop(endpoint.send, rate, load.seconds, load.warm_up, load.seed)
         point = loops.described(run, loop="open", mode=mode, rate=rate)
         # Measured by those that came, which chance makes more or fewer than the rate.
         came = point["requests"] / load.seconds
@@ -117,7 +112,9 @@ def _add(point: dict[str, Any], points: list[dict[str, Any]], notes: list[str], 
     points.append(point)
     say(line(point))
     if point["generator_cpu"] > BUSY:
-        notes.append(f"{point_name(point)}: asking took {point['generator_cpu']:.0%} of a core")
+        notes.append(
+            f"{point_name(point)}: the load generator took {point['generator_cpu']:.0%} of a core"
+        )
     if point["loop"] == "open" and point["generator_lag_p99_ms"] > 20:
         notes.append(
             f"{point_name(point)}: requests were sent up to {point['generator_lag_p99_ms']:.0f} ms late "
@@ -177,78 +174,16 @@ def _plainly(answer: bytes) -> str:
 
 
 @contextlib.contextmanager
-def serving(bundle: str, provider: str, patience: float = 120.0) -> Iterator[str]:
+def serving(bundle: str, provider: str, patience: float = PATIENCE) -> Iterator[str]:
     """The address of a service of this bundle, started for the occasion."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    url = f"http://127.0.0.1:{port}"
-    # Its log goes to a file: a pipe that nobody reads is full after some hundred requests, and then
-    # the service waits for ever.
-    with tempfile.TemporaryFile() as log:
-        process = subprocess.Popen(
-            _command(bundle, provider, port),
-            stdout=subprocess.DEVNULL,
-            stderr=log,
-            start_new_session=True,
-        )
-        try:
-            begun = time.monotonic()
-            while True:
-                if process.poll() is not None:
-                    raise UsageError(bundle, f"could not be served: {_tail(log)}")
-                with contextlib.suppress(urllib.error.URLError, OSError):
-                    urllib.request.urlopen(f"{url}/readyz", timeout=2).close()
-                    break
-                if time.monotonic() - begun > patience:
-                    raise DataError(
-                        bundle, f"was not ready to serve after {patience:.0f} s: {_tail(log)}"
-                    )
-                time.sleep(0.1)
-            yield url
-        finally:
-            _end(process)
+    port = free_port()
+    with tempfile.TemporaryDirectory(prefix="xlt-bench-") as folder:
+        log = Path(folder) / "service.log"
+        command = _command(bundle, provider, port)
+        with started(bundle, command, port, log, patience=patience) as server:
+            yield server.url
 
 
 def _command(bundle: str, provider: str, port: int) -> list[str]:
     call = [sys.executable, "-m", "xlt_serve.cli", "serve", "--bundle", bundle]
     return [*call, "--port", str(port), "--provider", provider]
-
-
-def _tail(log: IO[bytes], most: int = 300) -> str:
-    """The last of what a service said. Read without a seek: where the service writes is where we
-    would have moved to."""
-    size = os.fstat(log.fileno()).st_size
-    end = os.pread(log.fileno(), 4 * most, max(0, size - 4 * most))
-    return end.decode(errors="replace").strip()[-most:]
-
-
-def _end(process: subprocess.Popen[bytes], patience: float = 20.0) -> None:
-    """End a service with all that it started."""
-    # Workers lead sessions of their own, which no signal to the group reaches: they are looked up
-    # while their parent still lives.
-    started = _descendants(process.pid)
-    _signal(process.pid, signal.SIGTERM)
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(patience)
-    _signal(process.pid, signal.SIGKILL)
-    for one in started:
-        with contextlib.suppress(Exception):  # psutil's: it ended itself, as it should
-            one.kill()
-    process.wait()
-
-
-def _signal(group: int, number: int) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):  # nobody is left in it
-        os.killpg(group, number)
-
-
-def _descendants(number: int) -> list[Any]:
-    try:
-        import psutil  # comes with BentoML
-    except ImportError:
-        return []
-    try:
-        return list(psutil.Process(number).children(recursive=True))
-    except psutil.NoSuchProcess:
-        return []

@@ -1,4 +1,4 @@
-"""What is asked: a mix of languages and lengths, the same each time."""
+"""The texts of requests: a mix of languages and lengths, the same each time."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def read(file: Path) -> list[str]:
 
 
 def lengths(texts: list[str]) -> dict[str, Any]:
-    """In characters: tokens depend on whose tokenizer is asked."""
+    """In characters: tokens depend on the tokenizer."""
     sizes = sorted(map(len, texts))
     return {
         "count": len(sizes),

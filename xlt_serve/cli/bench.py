@@ -22,14 +22,15 @@ MORE = """examples:
   xlt bench --compare before.json after.json --fail-if-slower 5%
   xlt bench topics --serve --compare before.json --fail-if-slower 5%    measure, then compare
 
-The open loop sends at random moments (Poisson) that were fixed beforehand and counts latency from
-those moments: a server that stalls can't make the asker wait and hide it. --compare tests blocks of
-each run by permutation, corrected for the number of points, and with --fail-if-slower fails (exit
-code 1) where a median or a 95th percentile is significantly more than the given share slower, where
-errors are new or so much more frequent, and where a point was not measured again. With one file it
-measures first, in the open loop at the rates of that file. Latencies are of answers with status 200;
-no answer counts as the slowest. In the modes paired and translate, texts are sent as their own
-translations. Provider cuda or tensorrt without a GPU is an error, never a run on the CPU."""
+The open loop sends requests at random moments (Poisson), fixed beforehand, and counts latency from
+those moments: a server that stalls can't make the load generator wait, and so hide the stall.
+--compare tests blocks of each run by permutation, corrected for the number of points. With
+--fail-if-slower it fails (exit code 1) where a median or a 95th percentile is significantly more than
+the given share slower, where errors are new or so much more frequent, and where a point was not
+measured again. With one file it measures first, in the open loop at the rates of that file. Latencies
+are of answers with status 200; no answer counts as the slowest. In the modes paired and translate,
+texts are sent as their own translations. Provider cuda or tensorrt without a GPU is an error, never a
+run on the CPU."""
 
 
 class Slower(XltError):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import os
 import socket
 import sys
@@ -11,7 +10,7 @@ from typing import Any
 
 from xlt_serve.cli import options as common
 from xlt_serve.cli.parser import command
-from xlt_serve.errors import DependencyError, UsageError
+from xlt_serve.errors import UsageError, needed
 
 
 def add(commands: Any) -> None:
@@ -47,12 +46,7 @@ def add(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    try:
-        importlib.import_module("bentoml")
-    except ImportError:
-        raise DependencyError(
-            "bentoml", "is not installed", "pip install 'xlt-serve[serve]'"
-        ) from None
+    needed("bentoml", "xlt serve", "serve")
     environment = prepared(options)
     _refuse_taken(options.host, options.port)
     call = [sys.executable, "-m", "bentoml", "serve", "xlt_serve.service:XltService"]

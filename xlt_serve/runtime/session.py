@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-from xlt_serve.errors import BundleError, DependencyError, UsageError
+from xlt_serve.errors import BundleError, DependencyError, UsageError, first_line
 from xlt_serve.runtime.gpu import providers
 
 
@@ -95,7 +95,7 @@ class Session:
             )
         except Exception as error:  # onnxruntime's errors share no base class but this
             raise BundleError(
-                graph, f"can't be opened by onnxruntime {ort.__version__} ({_first_line(error)})"
+                graph, f"can't be opened by onnxruntime {ort.__version__} ({first_line(error)})"
             ) from None
         self.inputs = tuple(node.name for node in self._session.get_inputs())
         self.outputs = tuple(node.name for node in self._session.get_outputs())
@@ -143,7 +143,3 @@ def available_cores() -> int:
     except (OSError, ValueError):
         return cores
     return cores if quota == "max" else max(1, min(cores, int(quota) // int(period)))
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().split("\n")[0][:200]

@@ -21,6 +21,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+from xlt_serve import bundle as bundles
 from xlt_serve.errors import DataError, UsageError
 from xlt_serve.scoring.counts import Counts
 from xlt_serve.scoring.window import BEGIN, Position
@@ -205,13 +206,8 @@ def explained(place: Path) -> Iterator[None]:
 
 def write_whole(file: Path, data: bytes) -> None:
     """All or nothing under the final name."""
-    half = file.with_name(file.name + ".half")
     with explained(file):
-        with half.open("wb") as handle:
-            handle.write(data)
-            handle.flush()
-            os.fsync(handle.fileno())
-        half.replace(file)
+        bundles.write_whole(file, data)
 
 
 def _entry(line: bytes) -> dict[str, Any] | None:

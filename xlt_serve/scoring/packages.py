@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
-from xlt_serve.errors import DependencyError
+from xlt_serve.errors import needed
 
-
-def needed(module: str, what_for: str, extra: str) -> Any:
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise DependencyError(
-            module.split(".")[0],
-            f"is needed for {what_for} and can't be imported ({error})",
-            f"pip install 'xlt-serve[{extra}]'",
-        ) from None
+__all__ = ["arrow", "arrow_ipc", "arrow_parquet", "needed"]
 
 
 def arrow(what_for: str) -> Any:

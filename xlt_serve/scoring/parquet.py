@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from xlt_serve.errors import DataError
+from xlt_serve.errors import DataError, first_line
 from xlt_serve.scoring.packages import arrow, arrow_ipc, arrow_parquet, needed
 from xlt_serve.scoring.places import Source, opened
 from xlt_serve.scoring.window import BEGIN, MOST_BYTES, MOST_ROWS, Position, Window
@@ -108,7 +108,7 @@ def _batches(source: Source, file: Any, skip: int) -> Iterator[Any]:
             skip = 0
     except (OSError, arrow("Parquet").ArrowException) as error:
         raise DataError(
-            source.url, f"is damaged ({_line(error)})", "restore it; what was scored is kept"
+            source.url, f"is damaged ({first_line(error)})", "restore it; what was scored is kept"
         ) from None
 
 
@@ -146,8 +146,4 @@ def _file(source: Source, stream: Any) -> Any:
     try:
         return pq.ParquetFile(stream)
     except pa.ArrowException as error:
-        raise DataError(source.url, f"is not Parquet ({_line(error)})") from None
-
-
-def _line(error: BaseException) -> str:
-    return str(error).strip().split("\n")[0][:200]
+        raise DataError(source.url, f"is not Parquet ({first_line(error)})") from None

@@ -16,7 +16,6 @@ from xlt_serve.scoring import codecs
 from xlt_serve.scoring.packages import needed
 
 PIPE = "-"
-INPUTS = ("csv", "tsv", "jsonl", "txt", "parquet")
 OUTPUTS = ("csv", "tsv", "jsonl", "parquet")
 
 

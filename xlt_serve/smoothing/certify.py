@@ -53,11 +53,6 @@ def lower_bound(successes: int, draws: int, alpha: float) -> float:
     return _largest(lambda p: beta_cdf(p, successes, draws - successes + 1) <= alpha, 1.0)
 
 
-def upper_bound(successes: int, draws: int, alpha: float) -> float:
-    """Clopper-Pearson: the p at which P(Binomial(draws, p) ≤ successes) = alpha."""
-    return 1 - lower_bound(draws - successes, draws, alpha)
-
-
 def beta_cdf(x: float, a: float, b: float) -> float:
     """I_x(a, b), the regularised incomplete beta function, by its continued fraction (DLMF 8.17)."""
     if x <= 0 or x >= 1:
@@ -326,11 +321,6 @@ def sequential_lower_bound(successes: int, draws: int, alpha: float) -> float:
         return 0.0
     target = -math.log(alpha)
     return _largest(lambda p: _log_mixture(successes, draws, p) >= target, successes / draws)
-
-
-def sequential_upper_bound(successes: int, draws: int, alpha: float) -> float:
-    """The same for P(ever bound < p) ≤ alpha: failures are successes of 1 − p."""
-    return 1 - sequential_lower_bound(draws - successes, draws, alpha)
 
 
 def _log_mixture(successes: int, draws: int, p: float) -> float:

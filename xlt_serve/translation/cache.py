@@ -19,7 +19,7 @@ class Key:
 
 
 @dataclass
-class Cache:
+class TranslationCache:
     """At most ``entries`` translations and ``characters`` of text and translation together."""
 
     entries: int = 10_000

@@ -36,7 +36,7 @@ from xlt_serve.errors import ConfigError, UsageError, XltError
 from xlt_serve.translation import recorded
 from xlt_serve.translation.apertium import Apertium
 from xlt_serve.translation.breaker import Breaker
-from xlt_serve.translation.cache import Cache
+from xlt_serve.translation.cache import TranslationCache
 from xlt_serve.translation.ctranslate2 import CTranslate2
 from xlt_serve.translation.libretranslate import Http
 from xlt_serve.translation.protocol import Translator
@@ -92,7 +92,7 @@ def load(file: Path, *observers: Observe, patient: bool = False) -> Translators:
     router = Router(
         engines,
         routes,
-        Cache(entries=raw.get("cache", 10_000)),
+        TranslationCache(entries=raw.get("cache", 10_000)),
         raw.get("longest", LONGEST),
         recorded.Recorder(kept) if kept is not None else None,
         observers,

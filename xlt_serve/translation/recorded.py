@@ -18,7 +18,7 @@ COLUMNS = ("source", "target", "text", "translation")
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class RecordedRow:
     """One line of a table: ``text`` in the language ``source``, its translation in ``target``."""
 
     source: str
@@ -36,7 +36,7 @@ class Recorded:
     name: str = "recorded"
     _table: dict[tuple[str, str, str], Translation] = field(default_factory=dict)
 
-    def add(self, rows: Iterable[Row]) -> Recorded:
+    def add(self, rows: Iterable[RecordedRow]) -> Recorded:
         for row in rows:
             found = Translation(row.translation, row.engine or self.name, row.quality)
             self._table[row.source, row.target, row.text.strip()] = found
@@ -57,7 +57,7 @@ class Recorded:
         return len(self._table)
 
 
-def read(file: Path, torn: bool = False) -> list[Row]:
+def read(file: Path, torn: bool = False) -> list[RecordedRow]:
     """JSON lines, or tab-separated with a header; columns source, target, text, translation, and if
     there are any engine and quality. ``torn``: lines that a killed process left behind half written
     are passed over."""
@@ -98,7 +98,7 @@ class Recorder:
         self._handle: IO[bytes] | None = None
         self._given_up = False
 
-    def write(self, row: Row) -> None:
+    def write(self, row: RecordedRow) -> None:
         if self._given_up:
             return
         values = {name: getattr(row, name) for name in (*COLUMNS, "engine", "quality")}
@@ -137,7 +137,7 @@ def _json(line: str, file: Path, number: int) -> Mapping[str, Any]:
     return values
 
 
-def _row(values: Mapping[str, Any], file: Path, number: int) -> Row:
+def _row(values: Mapping[str, Any], file: Path, number: int) -> RecordedRow:
     for name in COLUMNS:
         if not isinstance(values.get(name), str) or not values[name].strip():
             raise DataError(
@@ -146,7 +146,7 @@ def _row(values: Mapping[str, Any], file: Path, number: int) -> Row:
                 f"a table of translations has the columns {', '.join(COLUMNS)}",
             )
     quality = values.get("quality")
-    return Row(
+    return RecordedRow(
         source=values["source"],
         target=values["target"],
         text=values["text"],

@@ -8,8 +8,9 @@ from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from xlt_serve.errors import first_line
 from xlt_serve.translation.breaker import Breaker
-from xlt_serve.translation.cache import Cache, Key
+from xlt_serve.translation.cache import Key, TranslationCache
 from xlt_serve.translation.protocol import (
     Outcome,
     PairRefused,
@@ -18,7 +19,7 @@ from xlt_serve.translation.protocol import (
     Untranslated,
     Why,
 )
-from xlt_serve.translation.recorded import Recorded, Recorder, Row
+from xlt_serve.translation.recorded import Recorded, RecordedRow, Recorder
 from xlt_serve.translation.sanity import nonsense
 from xlt_serve.translation.sentences import head
 from xlt_serve.translation.statistics import Event, Kind, Observe, Statistics
@@ -56,7 +57,7 @@ class Router:
 
     engines: Mapping[str, Engine]
     routes: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    cache: Cache = field(default_factory=Cache)
+    cache: TranslationCache = field(default_factory=TranslationCache)
     longest: int = LONGEST
     recorder: Recorder | None = None
     observers: Sequence[Observe] = ()
@@ -203,7 +204,7 @@ class Router:
                 return
             except Exception as error:  # whatever a foreign engine raises
                 engine.breaker.failed()
-                message = str(error).split("\n")[0][:200] or type(error).__name__
+                message = first_line(error)
                 gone("failed", "failed", message, time.monotonic() - begun)
                 return
             engine.breaker.worked()
@@ -240,7 +241,7 @@ class Router:
         found[source, text] = translation
         self.cache.put(Key(engine.name, source, target, text), translation)
         if self.recorder is not None and not isinstance(engine.translator, Recorded):
-            row = Row(
+            row = RecordedRow(
                 source, target, text, translation.text, translation.engine, translation.quality
             )
             self.recorder.write(row)

@@ -146,11 +146,11 @@ def test_chunked_answers_and_closed_connections(
 
     async def ask() -> list[Any]:
         endpoint = http.Endpoint(server, http.bodies(["a"], 1, "texts", {}))
-        first = await endpoint.ask(0)
+        first = await endpoint.send(0)
         endpoint._free[0][1].close()  # as a server does with a connection that nobody uses
         await endpoint._free[0][1].wait_closed()
-        second = await endpoint.ask(1)
-        await endpoint.close()
+        second = await endpoint.send(1)
+        await endpoint.aclose()
         return [first, second]
 
     for reply in asyncio.run(ask()):
@@ -199,12 +199,12 @@ def test_failed_texts_are_counted() -> None:
         assert http.errors(json.dumps(answer, separators=separators).encode()) == 1
 
 
-def test_a_server_that_never_answers_does_not_hold_the_asker() -> None:
+def test_a_server_that_never_answers_does_not_hold_the_load_generator() -> None:
     ended: list[asyncio.StreamWriter] = []
 
     async def ask() -> list[Any]:
         async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            await reader.read()  # until the asker hangs up
+            await reader.read()  # until the load generator hangs up
             writer.close()
             ended.append(writer)
 
@@ -213,8 +213,8 @@ def test_a_server_that_never_answers_does_not_hold_the_asker() -> None:
             port = server.sockets[0].getsockname()[1]
             bodies = http.bodies(["a"], 1, "texts", {})
             endpoint = http.Endpoint(f"http://127.0.0.1:{port}", bodies, timeout=0.2)
-            replies = [await endpoint.ask(n) for n in range(2)]
-            await endpoint.close()
+            replies = [await endpoint.send(n) for n in range(2)]
+            await endpoint.aclose()
             async with asyncio.timeout(5):
                 while len(ended) < 2:  # the server has noticed that nobody is there
                     await asyncio.sleep(0.01)

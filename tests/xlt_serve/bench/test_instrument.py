@@ -81,7 +81,7 @@ def test_a_stall_shows_in_the_open_loop_and_hides_in_the_closed_one() -> None:
     """One second of four stands still. A quarter of those who came had to wait, on average half a
     second, which only the open loop sees: the closed one asked once in that second."""
 
-    async def both() -> tuple[loops.Run, loops.Run]:
+    async def both() -> tuple[loops.LoadRun, loops.LoadRun]:
         return await asyncio.gather(
             loops.open_loop(Stalling(0.5, 1.0).ask, 100, 4.0),
             loops.closed(Stalling(0.5, 1.0).ask, 1, 4.0),
@@ -152,7 +152,7 @@ def test_refusals_are_no_answers_and_silence_is_the_slowest() -> None:
         else:
             seconds, reply = 0.1 + 0.001 * (n % 40), Reply(200, 3, failed=1)
         samples.append(loops.Sample(n / 10, n / 10, n / 10 + seconds, reply))
-    point = loops.described(loops.Run(samples, 10.0, 0.0), loop="open", mode="plain", rate=10.0)
+    point = loops.described(loops.LoadRun(samples, 10.0, 0.0), loop="open", mode="plain", rate=10.0)
     found = point["latency_ms"]
     assert found["count"] == 50
     assert 100 <= found["p50"] <= 139

@@ -21,7 +21,7 @@ from xlt_serve.errors import ItemError, UsageError
 from xlt_serve.runtime.graph_io import PairedRow
 from xlt_serve.runtime.steps import RunRequest, TranslateRequest
 from xlt_serve.text.tokens import Piece
-from xlt_serve.translation.cache import Cache
+from xlt_serve.translation.cache import TranslationCache
 from xlt_serve.translation.router import Engine, Router
 from xlt_serve.translation.translators import Translators
 from xlt_serve.types import Outcome, Prediction, Settings, Translation, Untranslated
@@ -35,7 +35,7 @@ def crash(texts: list[str]) -> list[str]:
 
 
 def with_engine(bundle: Bundle, engine: Any) -> Classifier:
-    router = Router({engine.name: Engine(engine, timeout=1)}, cache=Cache(entries=0))
+    router = Router({engine.name: Engine(engine, timeout=1)}, cache=TranslationCache(entries=0))
     return Classifier(bundle, translators=Translators(router, 5.0))
 
 

@@ -4,26 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
-import socket
-import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import httpx
-
 from tests import ROOT
+from xlt_serve.bench.server_process import ServerProcess, free_port, started
 
 
-@dataclass
-class Running:
-    url: str
-    process: subprocess.Popen[bytes]
-    log: Path
-
+@dataclass(frozen=True)
+class Running(ServerProcess):
     def workers(self) -> list[int]:
         """Process ids of the workers, as the service itself reports them."""
         import psutil
@@ -36,45 +27,20 @@ class Running:
         return found
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 @contextlib.contextmanager
 def serving(folder: Path, *arguments: str, **variables: str) -> Iterator[Running]:
     """A service on a free port, ready; it is told to end when the block does."""
-    port, log = free_port(), folder / "service.log"
+    port = free_port()
     environment = os.environ | {"PYTHONPATH": str(ROOT), "XLT_STATE": str(folder / "state")}
     environment.pop("PROMETHEUS_MULTIPROC_DIR", None)  # that of the tests
     environment["BENTOML_HOME"] = str(folder / "bentoml")
     command = [sys.executable, "-m", "xlt_serve.cli", "serve", "--port", str(port), *arguments]
-    with log.open("wb") as handle:
-        process = subprocess.Popen(
-            command, env=environment | variables, stdout=handle, stderr=handle, cwd=folder
-        )
-    running = Running(f"http://127.0.0.1:{port}", process, log)
-    try:
-        until_ready(running)
-        yield running
-    finally:
-        if process.poll() is None:
-            process.send_signal(signal.SIGTERM)
-            try:
-                process.wait(30)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-
-
-def until_ready(running: Running, seconds: float = 60) -> None:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if running.process.poll() is not None:
-            break
-        with contextlib.suppress(httpx.HTTPError):
-            if httpx.get(f"{running.url}/readyz").status_code == 200:
-                return
-        time.sleep(0.1)
-    raise AssertionError(f"not ready:\n{running.log.read_text()[-3000:]}")
+    with started(
+        "xlt serve",
+        command,
+        port,
+        folder / "service.log",
+        environment=environment | variables,
+        folder=folder,
+    ) as made:
+        yield Running(made.url, made.process, made.log, made.seconds)

@@ -13,7 +13,8 @@ import httpx
 import pytest
 import yaml
 
-from tests.xlt_serve.serving.processes import ROOT, Running, free_port, until_ready
+from tests import ROOT
+from xlt_serve.bench.server_process import free_port, started
 
 
 @pytest.mark.slow
@@ -35,24 +36,16 @@ def test_a_bento_is_built_offline_and_serves(tmp_path: Path) -> None:
     inside = {path.name for path in (bento / "src").iterdir()}
     assert "xlt_serve" in inside
     assert "training" not in inside
-    port, log = free_port(), tmp_path / "log"
-    with log.open("wb") as handle:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "bentoml", "serve", "xlt-serve:test", "--port", str(port)],
-            cwd=tmp_path,
-            env=environment,
-            stdout=handle,
-            stderr=handle,
-        )
-    running = Running(f"http://127.0.0.1:{port}", process, log)
-    try:
-        until_ready(running)
+    port = free_port()
+    command = [sys.executable, "-m", "bentoml", "serve", "xlt-serve:test", "--port", str(port)]
+    with started(
+        "the bento", command, port, tmp_path / "log", environment=environment, folder=tmp_path
+    ) as running:
         text = "Die Mannschaft gewann das Finale."
         got = httpx.post(f"{running.url}/classify", json={"texts": [text]}, timeout=20)
         assert got.json()["predictions"][0]["label"] == "sports"
-    finally:
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 0
+        running.process.send_signal(signal.SIGTERM)
+        assert running.process.wait(30) == 0
 
 
 def test_the_recipes_agree_with_the_service() -> None:

@@ -9,7 +9,7 @@ import signal
 import socket
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +19,12 @@ import schemathesis
 from hypothesis import HealthCheck, given, settings
 from schemathesis import GenerationMode
 
-from benchmarks.load import Target, arrivals, closed
 from tests.xlt_serve.serving.conftest import Local, Start, copied, valid
-from tests.xlt_serve.serving.processes import Running, serving, until_ready
+from tests.xlt_serve.serving.processes import Running, serving
+from xlt_serve.bench import loops
+from xlt_serve.bench.http_load import under_load
+from xlt_serve.bench.loops import LoadRun, Send
+from xlt_serve.bench.server_process import until_ready
 
 TEXTS = [
     "Die Mannschaft gewann das Finale nach Elfmeterschießen.",
@@ -242,24 +245,30 @@ def test_five_times_the_capacity_for_a_minute(tmp_path: Path, texts: int) -> Non
     as long as they do alone. Not so with single texts: five times as many as two cores can classify are
     three thousand connections a second."""
     with serving(tmp_path, XLT_MAX_WAIT="0.25" if texts > 1 else "0.1") as running:
-        port = int(running.url.rsplit(":", 1)[1])
-        bodies = [{"texts": (TEXTS * 5)[n : n + texts]} for n in range(4)]
-        target = Target(port, "/classify", bodies)
-        alone = asyncio.run(closed(target, clients=1, seconds=6)).summary()
-        capacity = asyncio.run(closed(target, clients=8, seconds=6)).summary()["per_second"]
-        flood = asyncio.run(arrivals(target, rate=5 * capacity, seconds=60))
-        assert set(flood.statuses) <= {200, 429, 0}, flood.statuses
-        assert flood.statuses[0] == 0
-        assert flood.statuses[200] > 100
-        assert flood.statuses[429] > 100
-        found = flood.summary()
-        if texts == 1 and found["p99"] > 3 * alone["p99"]:  # known: statuses hold, times don't
-            pytest.xfail(f"refused late on shared cores: {found['p99'] / alone['p99']:.1f} ×")
-        assert found["p99"] <= 3 * alone["p99"], (alone, capacity, found)
+        requests = [
+            (json.dumps({"texts": (TEXTS * 5)[n : n + texts]}).encode(), texts) for n in range(4)
+        ]
+
+        def loaded(loop: Callable[[Send], Awaitable[LoadRun]]) -> tuple[LoadRun, dict[str, Any]]:
+            run = under_load(running.url, requests, loop)
+            return run, loops.described(run)
+
+        _, alone = loaded(lambda send: loops.closed(send, 1, 5, warm_up=1))
+        _, busy = loaded(lambda send: loops.closed(send, 8, 5, warm_up=1))
+        rate = 5 * busy["requests_per_second"]
+        flood, found = loaded(lambda send: loops.open_loop(send, rate, 60, patience=60))
+        statuses = loops.statuses(flood)
+        assert set(statuses) <= {200, 429}, statuses
+        assert statuses[200] > 100
+        assert statuses[429] > 100
+        slow, quick = found["latency_ms"]["p99"], alone["latency_ms"]["p99"]
+        if texts == 1 and slow > 3 * quick:  # known: statuses hold, times don't
+            pytest.xfail(f"refused late on shared cores: {slow / quick:.1f} ×")
+        assert slow <= 3 * quick, (alone, busy, found)
         # And when it is over, everybody is let in again.
         time.sleep(1.5)
-        after = asyncio.run(closed(target, clients=4, seconds=3))
-        assert set(after.statuses) == {200}
+        after, _ = loaded(lambda send: loops.closed(send, 4, 2.4, warm_up=0.6))
+        assert set(loops.statuses(after)) == {200}
 
 
 @pytest.fixture(scope="module")

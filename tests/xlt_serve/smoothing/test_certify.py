@@ -83,6 +83,15 @@ def test_the_beta_distribution_is_the_exact_tail() -> None:
             assert computed == pytest.approx(exact, rel=2e-13)
 
 
+def upper_bound(successes: int, draws: int, alpha: float) -> float:
+    """Failures are successes of 1 − p: the other end of the same interval."""
+    return 1 - certify.lower_bound(draws - successes, draws, alpha)
+
+
+def sequential_upper_bound(successes: int, draws: int, alpha: float) -> float:
+    return 1 - certify.sequential_lower_bound(draws - successes, draws, alpha)
+
+
 def test_known_bounds() -> None:
     # Two-sided 95 % intervals as printed in tables (Clopper & Pearson 1934, Diem 1962).
     for successes, draws, low, high in [
@@ -93,11 +102,11 @@ def test_known_bounds() -> None:
         (10, 10, 0.6915, 1.0),
     ]:
         assert certify.lower_bound(successes, draws, 0.025) == pytest.approx(low, abs=5e-5)
-        assert certify.upper_bound(successes, draws, 0.025) == pytest.approx(high, abs=5e-5)
+        assert upper_bound(successes, draws, 0.025) == pytest.approx(high, abs=5e-5)
     assert certify.lower_bound(100, 100, 0.001) == pytest.approx(0.001**0.01, rel=1e-14)
     assert certify.lower_bound(1, 500, 0.001) == pytest.approx(1 - 0.999 ** (1 / 500), rel=1e-11)
     assert certify.lower_bound(0, 0, 0.05) == 0
-    assert certify.upper_bound(0, 0, 0.05) == 1
+    assert upper_bound(0, 0, 0.05) == 1
 
 
 def test_bounds_and_distribution_agree_with_scipy() -> None:
@@ -119,8 +128,8 @@ def test_bounds_and_distribution_agree_with_scipy() -> None:
 def test_bounds_enclose_the_share_and_are_monotone(counts: tuple[int, int], alpha: float) -> None:
     successes, draws = counts
     for lower, upper in [
-        (certify.lower_bound, certify.upper_bound),
-        (certify.sequential_lower_bound, certify.sequential_upper_bound),
+        (certify.lower_bound, upper_bound),
+        (certify.sequential_lower_bound, sequential_upper_bound),
     ]:
         bound = lower(successes, draws, alpha)
         assert 0 <= bound <= successes / draws <= upper(successes, draws, alpha) <= 1
@@ -141,7 +150,7 @@ def test_a_bound_for_all_times_is_no_better_than_the_exact_one(
 
 
 def test_bounds_refuse_what_they_cannot_mean() -> None:
-    for bound in (certify.lower_bound, certify.sequential_lower_bound, certify.upper_bound):
+    for bound in (certify.lower_bound, certify.sequential_lower_bound, upper_bound):
         with pytest.raises(ValueError, match="between 0 and 5 draws, was: "):
             bound(6, 5, 0.05)
         with pytest.raises(ValueError, match=r"alpha .* was: 1"):
@@ -563,7 +572,7 @@ def test_the_sequential_bound_is_where_the_mixture_is_one_over_alpha() -> None:
     for successes, draws in [(1, 1), (12, 12), (90, 100), (5, 300)]:
         bound = certify.sequential_lower_bound(successes, draws, 0.001)
         assert certify._log_mixture(successes, draws, bound) == pytest.approx(math.log(1_000))
-        upper = certify.sequential_upper_bound(draws - successes, draws, 0.001)
+        upper = sequential_upper_bound(draws - successes, draws, 0.001)
         assert upper == pytest.approx(1 - bound)
 
 

@@ -13,7 +13,7 @@ from xlt_serve.errors import ConfigError, DataError, UsageError
 from xlt_serve.translation import load
 from xlt_serve.translation.config import problems
 from xlt_serve.translation.protocol import Translation, Untranslated
-from xlt_serve.translation.recorded import Recorded, Row, read
+from xlt_serve.translation.recorded import Recorded, RecordedRow, read
 
 
 def write(tmp_path: Path, text: str) -> Path:
@@ -72,7 +72,9 @@ def test_what_was_translated_is_kept_on_disk(tmp_path: Path) -> None:
                 (out,) = translators.translate(["hallo"], ["de"], "en")
                 assert out == Translation("HALLO", "libre")
     assert len(asked) == 1
-    assert read(tmp_path / "kept" / "all.jsonl") == [Row("de", "en", "hallo", "HALLO", "libre")]
+    assert read(tmp_path / "kept" / "all.jsonl") == [
+        RecordedRow("de", "en", "hallo", "HALLO", "libre")
+    ]
 
 
 def test_every_problem_is_told_at_once() -> None:
@@ -136,7 +138,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 def test_tables_are_read_in_both_forms(tmp_path: Path) -> None:
     tsv = tmp_path / "a.tsv"
     tsv.write_text("target\tsource\ttext\ttranslation\tquality\nen\tde\tHallo\tHello\t0.5\n\n")
-    assert read(tsv) == [Row("de", "en", "Hallo", "Hello", "", 0.5)]
+    assert read(tsv) == [RecordedRow("de", "en", "Hallo", "Hello", "", 0.5)]
     table = Recorded("t").add(read(tsv))
     out = asyncio.run(table.translate([" Hallo ", "Welt"], "de", "en"))
     assert out == [Translation("Hello", "t", 0.5), None]

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from xlt_serve.translation.breaker import Breaker
-from xlt_serve.translation.cache import Cache, Key
+from xlt_serve.translation.cache import Key, TranslationCache
 from xlt_serve.translation.protocol import Translation
 from xlt_serve.translation.sanity import nonsense
 from xlt_serve.translation.sentences import head, pieces
@@ -80,7 +80,7 @@ def test_a_translation_is_none(text: str, translation: str) -> None:
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 6), st.integers(0, 30)), max_size=60))
 def test_the_cache_is_the_plain_model_of_one(steps: list[tuple[bool, int, int]]) -> None:
-    cache = Cache(entries=4, characters=60)
+    cache = TranslationCache(entries=4, characters=60)
     model: OrderedDict[str, str] = OrderedDict()
     for puts, number, size in steps:
         text = f"t{number}"
@@ -101,7 +101,7 @@ def test_the_cache_is_the_plain_model_of_one(steps: list[tuple[bool, int, int]])
 
 
 def test_another_engine_or_pair_is_another_entry() -> None:
-    cache = Cache()
+    cache = TranslationCache()
     cache.put(Key("a", "de", "en", "x"), Translation("X", "a"))
     assert cache.get(Key("b", "de", "en", "x")) is None
     assert cache.get(Key("a", "nl", "en", "x")) is None
@@ -109,7 +109,7 @@ def test_another_engine_or_pair_is_another_entry() -> None:
 
 
 def test_a_cache_of_none_keeps_none() -> None:
-    cache = Cache(entries=0)
+    cache = TranslationCache(entries=0)
     cache.put(Key("a", "de", "en", "x"), Translation("X", "a"))
     assert len(cache) == 0
 

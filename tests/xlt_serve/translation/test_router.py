@@ -17,14 +17,14 @@ from tests.xlt_serve.translation.engines import Faulty, Loose, Shouting
 from xlt_serve.errors import DataError
 from xlt_serve.translation import load
 from xlt_serve.translation.breaker import Breaker
-from xlt_serve.translation.cache import Cache
+from xlt_serve.translation.cache import TranslationCache
 from xlt_serve.translation.protocol import (
     PairRefused,
     Translation,
     Translator,
     Untranslated,
 )
-from xlt_serve.translation.recorded import Recorded, Recorder, Row, read
+from xlt_serve.translation.recorded import Recorded, RecordedRow, Recorder, read
 from xlt_serve.translation.router import Engine, Router
 from xlt_serve.translation.statistics import Event
 from xlt_serve.translation.translators import Translators
@@ -143,7 +143,7 @@ def test_a_translation_is_made_once() -> None:
 
 
 def test_the_cache_stays_bounded() -> None:
-    one = router(Shouting(), cache=Cache(entries=5))
+    one = router(Shouting(), cache=TranslationCache(entries=5))
     for number in range(20):
         ask(one, [f"text {number}"])
     assert len(one.cache) == 5
@@ -228,7 +228,7 @@ def test_what_is_recorded_is_known_after_a_restart(tmp_path: Path) -> None:
     again.close()
     assert out == [Translation("WELT", "shouting", 0.5), Translation("NEU", "shouting", 0.5)]
     assert engine.calls == [["neu"]]
-    assert read(file)[-1] == Row("de", "en", "neu", "NEU", "shouting", 0.5)
+    assert read(file)[-1] == RecordedRow("de", "en", "neu", "NEU", "shouting", 0.5)
     assert len(read(file)) == 3
 
 

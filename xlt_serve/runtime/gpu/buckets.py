@@ -7,7 +7,7 @@ is padded up to the next one. Pure arithmetic.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -102,14 +102,6 @@ def measured(checks: Mapping[str, Any], source: object = "bundle.json") -> dict[
             source, "its lengths are no histogram of token counts", "export the bundle again"
         ) from None
     return histogram
-
-
-def histogram_of(lengths: Iterable[int]) -> dict[int, int]:
-    """length → how many texts have it."""
-    out: dict[int, int] = {}
-    for length in lengths:
-        out[length] = out.get(length, 0) + 1
-    return dict(sorted(out.items()))
 
 
 def _on_grid(histogram: Mapping[int, int], max_length: int) -> dict[int, int]:

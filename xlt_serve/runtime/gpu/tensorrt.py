@@ -66,12 +66,6 @@ def _shapes(dims: Dims, sizes: Sizes) -> str:
     )
 
 
-def parse_shapes(text: str) -> dict[str, tuple[int, ...]]:
-    """The shapes in one of a profile's strings."""
-    parts = (part.split(":") for part in text.split(","))
-    return {name: tuple(map(int, shape.split("x"))) for name, shape in parts}
-
-
 def cache_for(
     folder: Path, bundle: Bundle, graph: str, chosen: Profile, machine: str = ""
 ) -> EngineCache:

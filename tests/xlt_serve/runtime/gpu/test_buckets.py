@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 
 import pytest
 from hypothesis import given
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 
 from xlt_serve.errors import BundleError, UsageError
 from xlt_serve.runtime.batching import plan
-from xlt_serve.runtime.gpu.buckets import choose, histogram_of, measured
+from xlt_serve.runtime.gpu.buckets import choose, measured
 
 LENGTHS = st.lists(st.integers(1, 200), max_size=60)
 LONGEST = st.integers(1, 200)
@@ -19,7 +20,7 @@ BUDGETS = st.integers(1, 5000)
 def test_every_length_has_the_shortest_bucket_that_holds_it(
     lengths: list[int], longest: int, budget: int, tokens: int
 ) -> None:
-    buckets = choose(histogram_of(lengths), longest, budget)
+    buckets = choose(Counter(lengths), longest, budget)
     assert buckets.lengths == tuple(sorted(set(buckets.lengths)))
     assert buckets.lengths[-1] == longest
     if tokens > longest:
@@ -36,7 +37,7 @@ def test_every_planned_batch_fits_a_bucket(
     seen: list[int], lengths: list[int], budget: int, rows: int
 ) -> None:
     """Whatever was measured, and whatever comes: only the cap on rows may split a batch."""
-    buckets = choose(histogram_of(seen), 200, budget, rows=rows)
+    buckets = choose(Counter(seen), 200, budget, rows=rows)
     for batch in plan(lengths, budget):
         length = buckets.length(max(lengths[i] for i in batch))
         assert buckets.count(len(batch), length) >= min(len(batch), rows)
@@ -46,7 +47,7 @@ def test_every_planned_batch_fits_a_bucket(
 def test_row_counts_rise_from_one_and_the_common_bucket_is_one_of_them(
     lengths: list[int], longest: int, budget: int
 ) -> None:
-    buckets = choose(histogram_of(lengths), longest, budget)
+    buckets = choose(Counter(lengths), longest, budget)
     for counts in buckets.rows.values():
         assert counts[0] == 1
         assert list(counts) == sorted(set(counts))
@@ -59,7 +60,7 @@ def test_no_other_choice_of_lengths_pads_less(lengths: list[int], most: int) -> 
     def padded(ends: tuple[int, ...]) -> int:
         return sum(min(end for end in ends if end >= length) for length in lengths)
 
-    chosen = choose(histogram_of(lengths), 80, 1000, lengths=most).lengths
+    chosen = choose(Counter(lengths), 80, 1000, lengths=most).lengths
     assert len(chosen) <= most
     grid = range(8, 80, 8)
     others = ((*ends, 80) for count in range(most) for ends in itertools.combinations(grid, count))

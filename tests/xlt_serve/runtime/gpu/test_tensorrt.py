@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,8 @@ from xlt_serve import bundle as bundles
 from xlt_serve.bundle import Bundle
 from xlt_serve.errors import BundleError
 from xlt_serve.runtime.gpu import tensorrt
-from xlt_serve.runtime.gpu.buckets import Buckets, choose, histogram_of
-from xlt_serve.runtime.gpu.tensorrt import EngineCache, Profile, parse_shapes
+from xlt_serve.runtime.gpu.buckets import Buckets, choose
+from xlt_serve.runtime.gpu.tensorrt import EngineCache, Profile
 from xlt_serve.runtime.open_graph import described
 from xlt_serve.runtime.shapes import Dims, concrete, names, rounded
 
@@ -41,11 +42,17 @@ DIMS: dict[str, Dims] = {
     },
 }
 BUCKETS = st.builds(
-    lambda lengths, longest, budget: choose(histogram_of(lengths), longest, budget),
+    lambda lengths, longest, budget: choose(Counter(lengths), longest, budget),
     st.lists(st.integers(1, 128), max_size=30),
     st.integers(1, 128),
     st.integers(1, 9000),
 )
+
+
+def parse_shapes(text: str) -> dict[str, tuple[int, ...]]:
+    """The shapes in one of a profile's strings."""
+    parts = (part.split(":") for part in text.split(","))
+    return {name: tuple(map(int, shape.split("x"))) for name, shape in parts}
 
 
 def shapes_of(profile: Profile) -> tuple[dict[str, tuple[int, ...]], ...]:
