@@ -15,7 +15,7 @@ from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer, PreTrai
 from xlt_training.encoders import dictionaries, examples, initial, teacher, vocabulary
 from xlt_training.encoders.batches import hide
 from xlt_training.encoders.corpus import Pair, Sentence
-from xlt_training.encoders.distill import Distillation
+from xlt_training.encoders.distillation import Distillation
 from xlt_training.encoders.examples import Material
 from xlt_training.encoders.student import IGNORED
 
@@ -190,6 +190,20 @@ def test_draws_are_reproducible_and_cover_the_languages(material: Material) -> N
     assert sum(share for _, share in examples.language_shares()) == pytest.approx(1)
     assert any(example.target == -1 and example.masked for example in first)
     assert any(example.second for example in first)
+
+
+def test_tasks_get_their_share_with_the_words_of_a_side_in_another_language(
+    material: Material,
+) -> None:
+    lexicons = {"de": {word: ["ZZZ"] for word in " ".join(texts()).split()}}
+    switching = Material(material.targets, material.pools, lexicons, material.tasks)
+    drawn = examples.draw(switching, 4000, 0, 0, {"entailment": 0.2, "paraphrase": 0.3})
+    asked = [example for example in drawn if example.task == "entailment"]
+    # There are no paraphrases here, so all of the rest is without a label.
+    assert len(asked) / 4000 == pytest.approx(0.2, abs=0.02)
+    assert all(e.target == -1 and e.second and e.label in (0, 1, 2) for e in asked)
+    switched = [("ZZZ" in e.text, "ZZZ" in e.second) for e in asked]
+    assert {(True, True), (True, False), (False, True), (False, False)} == set(switched)
 
 
 def test_long_texts_are_drawn_more_often() -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import copy
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
+
+Module = TypeVar("Module", bound=nn.Module)
 
 
 class WeightAverage:
@@ -15,7 +17,7 @@ class WeightAverage:
     def __init__(self, module: nn.Module, decay: float, every: int) -> None:
         self.live = list(module.parameters())
         self.decay, self.every = decay**every, every
-        self.updates = 0
+        self.calls, self.updates = 0, 0
         self.kept: list[Tensor] = []
 
     def start(self) -> None:
@@ -24,8 +26,10 @@ class WeightAverage:
             self.kept = [value.detach().clone() for value in self.live]
 
     @torch.no_grad()
-    def update(self, step: int) -> None:
-        if step % self.every:
+    def update(self) -> None:
+        """To be called after every step."""
+        self.calls += 1
+        if self.calls % self.every:
             return
         self.start()
         self.updates += 1
@@ -33,26 +37,21 @@ class WeightAverage:
         decay = min(self.decay, self.updates / (self.updates + 1))
         torch._foreach_lerp_(self.kept, [value.detach() for value in self.live], 1 - decay)
 
-    @contextmanager
-    def applied(self) -> Iterator[None]:
-        """The module has the average inside the block, and its own weights after it."""
-        own = [value.detach().clone() for value in self.live]
-        try:
-            self._put(self.kept)
-            yield
-        finally:
-            self._put(own)
-
     @torch.no_grad()
-    def _put(self, values: list[Tensor]) -> None:
-        for live, value in zip(self.live, values, strict=True):
-            live.copy_(value)
+    def copy_of(self, module: Module) -> Module:
+        """``module`` again, with the average for weights."""
+        self.start()
+        copied = copy.deepcopy(module)
+        for value, kept in zip(copied.parameters(), self.kept, strict=True):
+            value.copy_(kept)
+        return copied
 
     def state_dict(self) -> dict[str, list[Tensor] | int]:
-        return {"kept": self.kept, "updates": self.updates}
+        return {"kept": self.kept, "updates": self.updates, "calls": self.calls}
 
     def load_state_dict(self, state: dict[str, list[Tensor] | int]) -> None:
-        kept, updates = state["kept"], state["updates"]
+        kept, updates, calls = state["kept"], state["updates"], state.get("calls", 0)
         assert isinstance(kept, list)
         assert isinstance(updates, int)
-        self.kept, self.updates = kept, updates
+        assert isinstance(calls, int)
+        self.kept, self.updates, self.calls = kept, updates, calls

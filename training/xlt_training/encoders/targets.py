@@ -6,6 +6,7 @@ part of the training. The store goes by the text itself, so that other pools use
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -24,7 +25,7 @@ def teacher_in(folder: Path) -> Encode:
 
     def encode(texts: Sequence[str]) -> np.ndarray:
         if not opened:
-            opened.append(teacher.Teacher(teacher.fetch(folder)))
+            opened.append(teacher.Teacher(teacher.fetch(folder), threads=1))
         return opened[0].encode(texts)
 
     return encode
@@ -37,32 +38,39 @@ class TargetStore:
         folder.mkdir(parents=True, exist_ok=True)
         self.hashes, self.vectors = folder / "hashes.u64", folder / "vectors.f16"
         self.encode = encode
+        self.place: dict[int, int] = {}
+        self.seen = 0
         self.hashes.touch()
         self.vectors.touch()
-        # Vectors are written first: a stop between the two leaves some that nothing points to.
-        known = np.fromfile(self.hashes, dtype=np.uint64)
-        if self.vectors.stat().st_size > len(known) * _ROW:
-            with self.vectors.open("r+b") as handle:
-                handle.truncate(len(known) * _ROW)
-        self.place = {int(value): row for row, value in enumerate(known)}
 
     def __call__(self, texts: Sequence[str]) -> np.ndarray:
         keys = [_key(text) for text in texts]
+        self._read()
         missing = {
             key: text for key, text in zip(keys, texts, strict=True) if key not in self.place
         }
         if missing:
             self._append(list(missing), self.encode(list(missing.values())))
+            self._read()
         stored = np.memmap(self.vectors, np.float16, "r").reshape(-1, teacher.WIDTH)
         return np.asarray(stored[[self.place[key] for key in keys]])
 
+    def _read(self) -> None:
+        """The hashes that were added since, here or by another process; a repeated one changes
+        nothing."""
+        more = np.fromfile(self.hashes, np.uint64, offset=8 * self.seen)
+        for row, key in enumerate(more, start=self.seen):
+            self.place.setdefault(int(key), row)
+        self.seen += len(more)
+
     def _append(self, keys: list[int], vectors: np.ndarray) -> None:
-        with self.vectors.open("ab") as handle:
-            handle.write(vectors.astype(np.float16).tobytes())
-        with self.hashes.open("ab") as handle:
-            handle.write(np.array(keys, dtype=np.uint64).tobytes())
-        first = len(self.place)
-        self.place.update((key, first + i) for i, key in enumerate(keys))
+        with self.hashes.open("ab") as hashes, self.vectors.open("r+b") as stored:
+            fcntl.flock(hashes, fcntl.LOCK_EX)
+            # A stop between the two writes leaves vectors that no hash points to: they are overwritten.
+            stored.seek(self.hashes.stat().st_size // 8 * _ROW)
+            stored.write(vectors.astype(np.float16).tobytes())
+            stored.flush()
+            hashes.write(np.array(keys, dtype=np.uint64).tobytes())
 
 
 def _key(text: str) -> int:
