@@ -10,11 +10,13 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 from xlt_serve import bundle as bundles
-from xlt_training.encoders import dictionaries, distill, free_sets
+from xlt_training.encoders import dictionaries, free_sets
 from xlt_training.export import checkpoint as export
 from xlt_training.loop import config, trainer
 
@@ -37,19 +39,17 @@ def main(arguments: list[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     if not options.card_only:
         if options.minutes > 0:
-            distill.main(
-                [
-                    "--data",
-                    str(options.data),
-                    "--minutes",
-                    str(options.minutes),
-                    "--work",
-                    str(options.work),
-                ]
-            )
+            distil(options.data, options.work, options.minutes)
         topics(options.data, options.work, options.seeds)
     (ENCODER / CARD).write_text(card(), encoding="utf-8")
     print(f"written: {ENCODER / CARD}")
+
+
+def distil(data: Path, work: Path, minutes: float) -> None:
+    """In a process of its own, which chooses its threads and its allocator before it starts."""
+    command = [sys.executable, "-m", "xlt_training.encoders.distill"]
+    command += ["--data", str(data), "--work", str(work), "--minutes", str(minutes)]
+    subprocess.run(command, check=True)
 
 
 def topics(data: Path, work: Path, seeds: int) -> None:
