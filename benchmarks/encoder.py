@@ -22,7 +22,7 @@ import torch
 from xlt_training.analysis.alignment import linear_cka, retrieval_accuracy
 from xlt_training.analysis.vectors import SentenceEncoder
 from xlt_training.data import languages, load_split
-from xlt_training.encoders import examples, teacher
+from xlt_training.encoders import material, teacher
 from xlt_training.encoders.corpus import LANGUAGES, TEACHER_LANGUAGES
 from xlt_training.loop import config, evaluate, model, pretrained, trainer
 from xlt_training.loop.types import Example
@@ -143,14 +143,14 @@ def alignment(place: Path, data: Path, work: Path) -> dict[str, dict[str, float]
     encoder = SentenceEncoder(place)
     english = load_split("sib200", data, "dev", "en")
     of_english = encoder.encode([e.text for e in english])
-    material = examples.gather(data, work.parent / "encoder")
+    pools = material.gathered(data, work.parent / "encoder").pools
     out = {}
     for language in LANGUAGES:
         if language == "en":
             continue
         text_of = {e.id: e.text for e in load_split("sib200", data, "dev", language)}
         vectors = encoder.encode([text_of[e.id] for e in english])
-        held = list({row[0]: row for row in material.pools[language]["held"]}.values())
+        held = list({row[0]: row for row in pools[language]["held"]}.values())
         out[language] = {
             "cka": linear_cka(of_english, vectors),
             "retrieval_sib": retrieval_accuracy(vectors, of_english),

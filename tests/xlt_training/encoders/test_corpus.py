@@ -26,16 +26,17 @@ def test_no_evaluation_text_is_left_but_enough_is(data: Path) -> None:
     kept = {corpus.fingerprint(sentence.text) for sentence in sentences}
     for pair in pairs:
         kept |= {corpus.fingerprint(pair.english), corpus.fingerprint(pair.other)}
-    for pattern, columns, step in (
-        ("sib200/dev-*.tsv", [2], 1),
-        ("sib200/test-*.tsv", [2], 1),
-        ("xsid/valid-*.tsv", [2], 1),
-        ("sentiment/dev-*.tsv", [1], 1),
-        ("pawsx/dev-*.tsv", [1, 2], 2),
-        ("xnli/dev-*.tsv", [1, 2], 1),
+    for pattern, columns in (
+        ("sib200/dev-*.tsv", [2]),
+        ("sib200/test-*.tsv", [2]),
+        ("xsid/valid-*.tsv", [2]),
+        ("sentiment/dev-*.tsv", [1]),
+        ("pawsx/dev-*.tsv", [1, 2]),
+        ("nli/dev-*.tsv", [1, 2]),
+        ("xnli/dev-*.tsv", [1, 2]),
     ):
         for file in data.glob(pattern):
-            for line in file.read_text(encoding="utf-8").splitlines()[1::step]:
+            for line in file.read_text(encoding="utf-8").splitlines()[1:]:
                 fields = line.split("\t")
                 for column in columns:
                     mark = corpus.fingerprint(fields[column])

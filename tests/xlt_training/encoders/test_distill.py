@@ -3,6 +3,7 @@ from __future__ import annotations
 import gzip
 import random
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,9 @@ import sentencepiece
 import torch
 from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer, PreTrainedTokenizerFast
 from xlt_training.encoders import dictionaries, examples, initial, teacher, vocabulary
+from xlt_training.encoders.batches import hide
 from xlt_training.encoders.corpus import Pair, Sentence
-from xlt_training.encoders.distill import Run, hide
+from xlt_training.encoders.distillation import Distillation
 from xlt_training.encoders.examples import Material
 from xlt_training.encoders.student import IGNORED
 
@@ -33,8 +35,17 @@ CONFIG: dict[str, Any] = {
         "mask": 0.15,
         "temperature": 0.05,
         "negatives": 4,
+        "pieces": 20,
+        "average": 0.9,
     },
-    "weights": {"follow": 4.0, "follow_mean": 1.0, "contrast": 0.5, "masked_words": 0.3},
+    "weights": {
+        "follow": 4.0,
+        "follow_mean": 1.0,
+        "contrast": 0.5,
+        "masked_words": 0.3,
+        "entailment": 1.0,
+    },
+    "tasks": {"entailment": 0.2},
 }
 
 
@@ -66,16 +77,22 @@ def material() -> Material:
                 "both": [(rows[i], rows[i + 100], i) for i in range(50, 100)],
                 "masked": [(text, "", -1) for text in rows[200:250]],
             }
-    return Material(targets=rows, pools=pools)
+    tasks = {"entailment": [(rows[i], rows[i + 1], i % 3) for i in range(90)]}
+    return Material(targets=rows, pools=pools, tasks=tasks)
 
 
-def make(work: Path, tokenizer: PreTrainedTokenizerFast, material: Material) -> Run:
+def make(work: Path, tokenizer: PreTrainedTokenizerFast, material: Material) -> Distillation:
     targets = np.random.default_rng(0).normal(size=(300, 512)).astype(np.float16)
-    return Run(CONFIG, work, work / "out", tokenizer, material, targets)
+    place = {text: number for number, text in enumerate(material.targets)}
+
+    def vectors(texts: Sequence[str]) -> np.ndarray:
+        return targets[[place[text] for text in texts]]
+
+    return Distillation(CONFIG, work, work / "out", tokenizer, material, vectors)
 
 
-def advance(run: Run, steps: int) -> None:
-    """The loop of Run.train, without its clock."""
+def advance(run: Distillation, steps: int) -> None:
+    """The loop of Distillation.train, without its clock."""
     while steps:
         batches = run.batches(run.block)
         while run.batch < len(batches) and steps:
@@ -173,6 +190,20 @@ def test_draws_are_reproducible_and_cover_the_languages(material: Material) -> N
     assert sum(share for _, share in examples.language_shares()) == pytest.approx(1)
     assert any(example.target == -1 and example.masked for example in first)
     assert any(example.second for example in first)
+
+
+def test_tasks_get_their_share_with_the_words_of_a_side_in_another_language(
+    material: Material,
+) -> None:
+    lexicons = {"de": {word: ["ZZZ"] for word in " ".join(texts()).split()}}
+    switching = Material(material.targets, material.pools, lexicons, material.tasks)
+    drawn = examples.draw(switching, 4000, 0, 0, {"entailment": 0.2, "paraphrase": 0.3})
+    asked = [example for example in drawn if example.task == "entailment"]
+    # There are no paraphrases here, so all of the rest is without a label.
+    assert len(asked) / 4000 == pytest.approx(0.2, abs=0.02)
+    assert all(e.target == -1 and e.second and e.label in (0, 1, 2) for e in asked)
+    switched = [("ZZZ" in e.text, "ZZZ" in e.second) for e in asked]
+    assert {(True, True), (True, False), (False, True), (False, False)} == set(switched)
 
 
 def test_long_texts_are_drawn_more_often() -> None:

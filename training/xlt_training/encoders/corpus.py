@@ -4,7 +4,7 @@ Two rules decide what stays:
 
 - a row goes if either side occurs in an evaluation set (compared without case, space and
   punctuation, so that a re-tokenised copy is found too);
-- a row goes if it comes from non-commercial data (XNLI), unless ``research=True``.
+- a row goes if it is text of a non-commercial set (XNLI, SICK).
 """
 
 from __future__ import annotations
@@ -15,6 +15,9 @@ import unicodedata
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+from xlt_training.encoders import free_sets
+from xlt_training.encoders.tables import rows
 
 LANGUAGES = [
     "ar",
@@ -80,11 +83,6 @@ def fingerprint(text: str) -> str:
     return _NOISE.sub("", unicodedata.normalize("NFKC", text).lower())
 
 
-def in_held_half(index: int) -> bool:
-    """XNLI dev and PAWS-X dev are reported on their even rows; the odd ones may be trained on."""
-    return index % 2 == 0
-
-
 def evaluation_fingerprints(data: Path) -> set[str]:
     """Every text of every evaluation set under ``data`` that is ever reported."""
     held: set[str] = set()
@@ -97,15 +95,15 @@ def evaluation_fingerprints(data: Path) -> set[str]:
         ("sentiment", "dev-*.tsv"),
     ):
         for path in sorted((data / folder).glob(pattern)):
-            held.update(fingerprint(row["text"]) for row in _rows(path))
+            held.update(fingerprint(row["text"]) for row in rows(path))
     for folder, left, right in (
+        ("nli", "premise", "hypothesis"),
         ("xnli", "premise", "hypothesis"),
         ("pawsx", "sentence1", "sentence2"),
     ):
         for path in sorted((data / folder).glob("dev-*.tsv")):
-            for index, row in enumerate(_rows(path)):
-                if in_held_half(index):
-                    held.update((fingerprint(row[left]), fingerprint(row[right])))
+            for row in rows(path):
+                held.update((fingerprint(row[left]), fingerprint(row[right])))
     for folder in ("panx", "udpos"):
         for path in sorted((data / folder).glob("dev-*.tsv")):
             held.update(fingerprint(text) for text in _tagged_sentences(path))
@@ -125,13 +123,10 @@ def free_of_evaluation(lines: Iterable[str], data: Path) -> list[str]:
 
 
 def noncommercial_fingerprints(data: Path) -> set[str]:
-    """The text of XNLI, which may be used for research only."""
-    return {
-        fingerprint(row[side])
-        for path in sorted((data / "xnli").glob("dev-*.tsv"))
-        for row in _rows(path)
-        for side in ("premise", "hypothesis")
-    }
+    """The text of XNLI and of SICK, which may not be used to make what is sold."""
+    held = [row for path in sorted((data / "xnli").glob("dev-*.tsv")) for row in rows(path)]
+    held += [row for row in rows(data / "nli" / "train-en.tsv") if row["source"] == "sick"]
+    return {fingerprint(row[side]) for row in held for side in ("premise", "hypothesis")} - {""}
 
 
 def topic_fingerprints(data: Path) -> set[str]:
@@ -140,7 +135,7 @@ def topic_fingerprints(data: Path) -> set[str]:
     An encoder that has them by heart gives them better vectors than any text of a user, and a
     classifier learns to rely on that: their translations are learnt from, they themselves are not.
     """
-    return {fingerprint(row["text"]) for row in _rows(data / "sib200" / "train-en.tsv")}
+    return {fingerprint(row["text"]) for row in rows(data / "sib200" / "train-en.tsv")}
 
 
 def sentences(data: Path, banned: set[str], shortest: int = 12) -> list[Sentence]:
@@ -183,18 +178,13 @@ def _all_texts(data: Path) -> Iterator[tuple[str, str]]:
         for line in path.read_text(encoding="utf-8").split("\n"):
             if line := " ".join(line.replace("''", " ").split()):
                 yield language, line
-    for folder, columns in (
-        ("xsid/train-en.tsv", ("text",)),
-        ("sentiment/train-en.tsv", ("text",)),
-        ("nli/train-en.tsv", ("premise", "hypothesis")),
-    ):
-        for row in _rows(data / folder):
-            for column in columns:
-                yield "en", row[column]
+    yield from free_sets.texts(data)
+    for row in rows(data / "sentiment" / "train-en.tsv"):
+        yield "en", row["text"]
 
 
 def _all_pairs(data: Path) -> Iterator[Pair]:
-    english_train = {row["id"]: row["text"] for row in _rows(data / "sib200" / "train-en.tsv")}
+    english_train = {row["id"]: row["text"] for row in rows(data / "sib200" / "train-en.tsv")}
     for language in LANGUAGES:
         if language == "en":
             continue
@@ -203,19 +193,13 @@ def _all_pairs(data: Path) -> Iterator[Pair]:
             english, tab, other = line.partition("\t")
             if tab:
                 yield Pair(language, english, other)
+        for english, other in free_sets.pairs(data, language):
+            yield Pair(language, english, other)
         translated = data / "sib200" / "mt" / f"en-{language}.train.tsv"
         if translated.exists():
-            for row in _rows(translated):
+            for row in rows(translated):
                 if row["id"] in english_train:
                     yield Pair(language, english_train[row["id"]], row["text"])
-
-
-def _rows(path: Path) -> Iterator[dict[str, str]]:
-    header, *lines = path.read_text(encoding="utf-8").split("\n")
-    columns = header.split("\t")
-    for line in lines:
-        if line:
-            yield dict(zip(columns, line.split("\t"), strict=True))
 
 
 def _tagged_sentences(path: Path) -> Iterator[str]:

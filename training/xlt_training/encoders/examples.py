@@ -9,46 +9,55 @@ from __future__ import annotations
 import itertools
 import random
 import re
-import subprocess
 import zlib
-from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from xlt_training.encoders import articles, corpus, dictionaries, glosses, induced, mixtures, names
+from xlt_training.encoders import corpus
 from xlt_training.encoders.corpus import LANGUAGES, TEACHER_LANGUAGES
 
 _WORD = re.compile(r"[A-Za-z]+")
 # UTF-8 bytes that say as much as a Latin letter does.
 _BYTES = {"ar": 1.9, "bg": 1.9, "el": 1.9, "hi": 2.6, "ru": 1.9, "th": 2.7, "ur": 1.9}
 UNTAUGHT_LANGUAGES = [language for language in LANGUAGES if language not in TEACHER_LANGUAGES]
-COMPOUNDS = {"vi": 3}  # a Vietnamese word is often two or three written ones
-_DEVANAGARI = re.compile("[\u0900-\u097f]")
 
 # Share of each kind of example within a language; kinds without data are dropped, the rest rescaled.
-TAUGHT = {"own": 0.45, "spliced": 0.28, "translation": 0.10, "both": 0.05, "switched": 0.12}
-UNTAUGHT = {
+TAUGHT = {
+    "own": 0.34,
+    "spliced": 0.20,
     "translation": 0.18,
-    "joined": 0.17,
-    "both": 0.07,
-    "dictionary": 0.08,
-    "switched": 0.40,
-    "masked": 0.10,
+    "both": 0.08,
+    "switched": 0.10,
+    "utterance": 0.08,
+    "command": 0.02,
 }
-SPLICED, JOINED = 25_000, 15_000  # made-up texts in each language, see ``mixtures``
+UNTAUGHT = {
+    "translation": 0.22,
+    "joined": 0.15,
+    "both": 0.09,
+    "dictionary": 0.05,
+    "switched": 0.29,
+    "utterance": 0.12,
+    "masked": 0.08,
+}
+SWITCHED = ("switched", "utterance")  # English texts, whose words are put into the language
+SWITCHED_TASKS = 0.5  # of the labelled pairs: a side or both in another language
 
 
 @dataclass(frozen=True, slots=True)
-class Example:
-    """``target`` indexes the teacher's vectors; -1: no teacher, masked-word loss only.
+class TextExample:
+    """``target`` indexes the texts for the teacher; -1: no teacher.
 
-    ``second`` is the other side of a concatenated translation pair, or "".
+    ``second`` is the other side of a pair, or "". ``task`` names the auxiliary task of a labelled
+    pair, ``label`` its answer.
     """
 
     text: str
     second: str
     target: int
     masked: bool
+    task: str = ""
+    label: int = -1
 
 
 @dataclass
@@ -58,6 +67,7 @@ class Material:
     targets: list[str] = field(default_factory=list)
     pools: dict[str, dict[str, list[tuple[str, str, int]]]] = field(default_factory=dict)
     lexicons: dict[str, dict[str, list[str]]] = field(default_factory=dict)
+    tasks: dict[str, list[tuple[str, str, int]]] = field(default_factory=dict)
     _cumulative: dict[tuple[str, str], list[int]] = field(default_factory=dict)
 
     def cumulative(self, language: str, kind: str) -> list[int]:
@@ -68,7 +78,7 @@ class Material:
         """
         key = (language, kind)
         if key not in self._cumulative:
-            bytes_a_letter = 1 if kind == "switched" else _BYTES.get(language, 1.0)
+            bytes_a_letter = 1.0 if kind in SWITCHED else _BYTES.get(language, 1.0)
             weights = (
                 min(max(int(len(text.encode()) / bytes_a_letter), 10), 120)
                 for text, _, _ in self.pools[language][kind]
@@ -77,116 +87,61 @@ class Material:
         return self._cumulative[key]
 
 
-def gather(data: Path, work: Path, research: bool = False) -> Material:
-    """All pools, in an order that depends on the data alone."""
-    banned = corpus.evaluation_fingerprints(data)
-    if not research:
-        banned |= corpus.noncommercial_fingerprints(data)
-    material = Material(pools={language: defaultdict(list) for language in LANGUAGES})
-    index: dict[str, int] = {}
-
-    def target(text: str) -> int:
-        if text not in index:
-            index[text] = len(material.targets)
-            material.targets.append(text)
-        return index[text]
-
-    fine_tuned = corpus.topic_fingerprints(data)
-    for sentence in corpus.sentences(data, banned):
-        pool = material.pools[sentence.language]
-        if sentence.language in TEACHER_LANGUAGES:
-            aim = target(sentence.text)
-            english = sentence.language == "en"
-            if not english or not (
-                held_back(sentence.text) or corpus.fingerprint(sentence.text) in fine_tuned
-            ):
-                pool["own"].append((sentence.text, "", aim))
-        else:
-            pool["masked"].append((sentence.text, "", -1))
-    for text in glosses.fetch(work / "glosses"):
-        if corpus.fingerprint(text) in banned:
-            continue
-        material.pools["en"]["own"].append((text, "", target(text)))
-    all_pairs = corpus.pairs(data, banned)
-    words = dictionaries.fetch(work / "dictionaries")
-    hindi = [pair for pair in all_pairs if pair.language == "hi"]
-    if "hi" in words:
-        urdu_sentences, urdu_words = _urdu_from_hindi(hindi, words["hi"])
-        all_pairs += urdu_sentences
-        words["ur"] = urdu_words
-    for pair in all_pairs:
-        pool = material.pools[pair.language]
-        aim = target(pair.english)
-        if held_back(pair.english):
-            pool["held"].append((pair.english, pair.other, aim))
-            continue
-        pool["translation"].append((pair.other, "", aim))
-        if corpus.fingerprint(pair.english) not in fine_tuned:
-            pool["both"].append((pair.english, pair.other, aim))
-    others = [language for language in LANGUAGES if language != "en"]
-    named = names.fetch(work / "names", others)
-    for language in others:
-        pool = material.pools[language]
-        if language in TEACHER_LANGUAGES:  # the teacher knows its words: for code-switching alone
-            entries = words.get(language, []) + names.words(named, language)
-            material.lexicons[language] = dictionaries.lexicon(entries)
-            continue
-        own = [
-            corpus.Pair(language, material.targets[aim], other)
-            for other, _, aim in pool["translation"]
-        ]
-        entries = words.get(language, [])
-        entries += induced.word_pairs(own, longest=COMPOUNDS.get(language, 1))
-        entries += names.words(named, language)
-        material.lexicons[language] = dictionaries.lexicon(entries)
-        bags = [(pair.english, pair.other) for pair in names.pairs(named, language)]
-        for english, other in [*entries, *bags]:
-            pool["dictionary"].append((other, "", target(english)))
-    for text in articles.fetch(work / "articles"):
-        if corpus.fingerprint(text) not in banned:
-            material.pools["en"]["own"].append((text, "", target(text)))
-    for language in others:
-        pool = material.pools[language]
-        if language in TEACHER_LANGUAGES:
-            texts = [text for text, _, _ in pool["own"] + pool["translation"]]
-            for text in mixtures.spliced(texts, language, SPLICED, seed=0):
-                pool["spliced"].append((text, "", target(text)))
-        else:
-            known = [(material.targets[aim], other) for other, _, aim in pool["translation"]]
-            for english_text, other in mixtures.joined(known, language, JOINED, seed=0):
-                pool["joined"].append((other, "", target(english_text)))
-    english = [row for row in material.pools["en"]["own"] if len(row[0].split()) >= 6]
-    for language in material.lexicons:
-        material.pools[language]["switched"] = english
-    return material
-
-
 def held_back(english: str) -> bool:
     """Two in a hundred English sentences are kept, with all their translations, for retrieval."""
     return zlib.crc32(corpus.fingerprint(english).encode()) % 50 == 0
 
 
-def draw(material: Material, count: int, seed: int, block: int) -> list[Example]:
-    """``count`` examples, a pure function of the arguments: block after block, a run can resume."""
+def draw(
+    material: Material, count: int, seed: int, block: int, tasks: Mapping[str, float] | None = None
+) -> list[TextExample]:
+    """``count`` examples, a pure function of the arguments: block after block, a run can resume.
+
+    ``tasks`` gives each auxiliary task its share of them.
+    """
     generator = random.Random(f"{seed}/{block}")
+    names = [name for name in tasks or {} if material.tasks.get(name)]
+    shares = [(tasks or {})[name] for name in names]
     languages, weights = zip(*language_shares(), strict=True)
     out = []
     for language in generator.choices(languages, weights, k=count):
-        pools = material.pools[language]
-        shares = TAUGHT if language in TEACHER_LANGUAGES else UNTAUGHT
-        kinds = [kind for kind in shares if pools.get(kind)]
-        kind = generator.choices(kinds, [shares[kind] for kind in kinds])[0]
-        [(text, second, aim)] = generator.choices(
-            pools[kind], cum_weights=material.cumulative(language, kind)
-        )
-        if kind == "switched":
-            share = generator.uniform(0.5, 1.0)
-            text = switch(text, material.lexicons[language], share, generator)
-        if second and generator.random() < 0.5:
-            text, second = second, text
-        masked = kind in ("masked", "both") or generator.random() < (0.1 if kind == "own" else 0.2)
-        out.append(Example(text, second, aim, masked))
+        [task] = generator.choices(["", *names], [1 - sum(shares), *shares])
+        if task:
+            out.append(_labelled(material, task, language, generator))
+        else:
+            out.append(_unlabelled(material, language, generator))
     return out
+
+
+def _unlabelled(material: Material, language: str, generator: random.Random) -> TextExample:
+    pools = material.pools[language]
+    shares = TAUGHT if language in TEACHER_LANGUAGES else UNTAUGHT
+    kinds = [kind for kind in shares if pools.get(kind)]
+    kind = generator.choices(kinds, [shares[kind] for kind in kinds])[0]
+    [(text, second, aim)] = generator.choices(
+        pools[kind], cum_weights=material.cumulative(language, kind)
+    )
+    if kind in SWITCHED and language in material.lexicons:
+        share = generator.uniform(0.5, 1.0)
+        text = switch(text, material.lexicons[language], share, generator)
+    if second and generator.random() < 0.5:
+        text, second = second, text
+    masked = kind in ("masked", "both") or generator.random() < (0.1 if kind == "own" else 0.2)
+    return TextExample(text, second, aim, masked)
+
+
+def _labelled(
+    material: Material, task: str, language: str, generator: random.Random
+) -> TextExample:
+    """An English pair as it is, or with the words of one side or both in ``language``."""
+    first, second, label = generator.choice(material.tasks[task])
+    if language in material.lexicons and generator.random() < SWITCHED_TASKS:
+        lexicon, sides = material.lexicons[language], generator.choice((1, 2, 3))
+        if sides & 1:
+            first = switch(first, lexicon, generator.uniform(0.3, 1.0), generator)
+        if sides & 2:
+            second = switch(second, lexicon, generator.uniform(0.3, 1.0), generator)
+    return TextExample(first, second, -1, masked=False, task=task, label=label)
 
 
 def language_shares() -> list[tuple[str, float]]:
@@ -215,28 +170,3 @@ def _stem(word: str) -> str:
         if word.endswith(ending) and len(word) > len(ending) + 2:
             return word[: -len(ending)] + base
     return word
-
-
-def _urdu_from_hindi(
-    hindi: list[corpus.Pair], words: list[tuple[str, str]]
-) -> tuple[list[corpus.Pair], list[tuple[str, str]]]:
-    try:
-        sentences = dictionaries.hindi_to_urdu([pair.other for pair in hindi])
-        entries = dictionaries.hindi_to_urdu([other for _, other in words])
-    except (OSError, subprocess.CalledProcessError):
-        print("dictionaries: apertium hin-urd does not run, going on without it", flush=True)
-        return [], []
-    if len(sentences) != len(hindi) or len(entries) != len(words):
-        print("dictionaries: apertium lost count of the lines, going on without it", flush=True)
-        return [], []
-    pairs = [
-        corpus.Pair("ur", pair.english, text)
-        for pair, text in zip(hindi, sentences, strict=True)
-        if len(_DEVANAGARI.findall(text)) < 0.2 * len(text)
-    ]
-    kept = [
-        (english, text)
-        for (english, _), text in zip(words, entries, strict=True)
-        if text and not _DEVANAGARI.search(text)
-    ]
-    return pairs, kept

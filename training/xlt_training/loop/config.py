@@ -14,9 +14,9 @@ from typing import Any, Literal
 
 from xlt_serve.errors import ConfigError
 from xlt_training.data import TASKS
-from xlt_training.loop import composition, recipes, tables
+from xlt_training.loop import composition, recipes, toml_tables
 from xlt_training.loop.method import Method, Trait
-from xlt_training.loop.tables import unknown
+from xlt_training.loop.toml_tables import unknown
 from xlt_training.methods import METHODS
 from xlt_training.methods.vanilla import Vanilla
 
@@ -117,7 +117,7 @@ class Config:
 
 def load(file: Path, overrides: Sequence[str] = ()) -> Config:
     """Read, override, check. ``overrides`` are ``dotted.key=value`` with TOML values."""
-    return _checked(tables.read(file), overrides, file, [])
+    return _checked(toml_tables.read(file), overrides, file, [])
 
 
 def named(task: str, methods: str | Sequence[str], overrides: Sequence[str] = ()) -> Config:
@@ -136,7 +136,7 @@ def _checked(
     table: dict[str, Any], overrides: Sequence[str], source: object, problems: list[str]
 ) -> Config:
     for override in overrides:
-        tables.override(table, override, problems)
+        toml_tables.override(table, override, problems)
     config = _config(table, problems)
     if problems or config is None:
         raise ConfigError(source, problems)

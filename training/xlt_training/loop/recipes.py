@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-from xlt_training.loop import tables
+from xlt_training.loop import toml_tables
 from xlt_training.methods import METHODS
 
 FOLDER = Path(__file__).parent.parent / "configs"
@@ -45,11 +45,11 @@ def resolved(
     right for both: it must be among the keys that are ``given``.
     """
     if task not in tasks():
-        problems.append(tables.unknown("--task", task, tasks()))
-    problems += [tables.unknown("--method", n, methods()) for n in names if n not in methods()]
+        problems.append(toml_tables.unknown("--task", task, tasks()))
+    problems += [toml_tables.unknown("--method", n, methods()) for n in names if n not in methods()]
     if problems:
         return {}
-    out = tables.read(FOLDER / "tasks" / f"{task}.toml")
+    out = toml_tables.read(FOLDER / "tasks" / f"{task}.toml")
     brought = {name: of_method(name, task, problems) for name in names}
     wanted: dict[str, dict[str, Any]] = {}
     for name in names:
@@ -74,7 +74,7 @@ def of_method(name: str, task: str, problems: list[str]) -> dict[str, Any]:
     """What a method's file says for a task."""
     file = FOLDER / "methods" / f"{name}.toml"
     plain: dict[str, Any] = {"method": [{"name": name}]}
-    out = tables.read(file) if file.is_file() else plain
-    for key, value in tables.dotted(out.pop("tasks", {}).get(task, {})):
-        tables.put(out, key, value, f"{key} of {file.name}", problems)
+    out = toml_tables.read(file) if file.is_file() else plain
+    for key, value in toml_tables.dotted(out.pop("tasks", {}).get(task, {})):
+        toml_tables.put(out, key, value, f"{key} of {file.name}", problems)
     return out
