@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-FORBIDDEN = {"torch", "transformers", "training", "optimum", "datasets", "onnx"}
+FORBIDDEN = {"torch", "transformers", "xlt_training", "optimum", "datasets", "onnx"}
 
 
 @pytest.mark.parametrize("module", ["xlt_serve", "xlt_serve.service", "xlt_serve.cli.main"])

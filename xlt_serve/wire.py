@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar, get_type_h
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, create_model
 from pydantic.json_schema import WithJsonSchema, models_json_schema
-from pydantic_core import PydanticCustomError
 
 from xlt_serve import modes, types
 from xlt_serve.errors import UsageError, XltError
@@ -38,7 +37,7 @@ def registered(name: str) -> str:
     known = modes.names()
     if name not in known:
         choices = ", ".join(map(repr, known[:-1])) + f" or {known[-1]!r}"
-        raise PydanticCustomError("mode", f"Input should be {choices}")
+        raise ValueError(f"Input should be {choices}")
     return name
 
 
@@ -290,7 +289,7 @@ def _problems(error: ValidationError) -> list[tuple[str, str]]:
         # The tail of a location names branches of a union, which only a reader of this file knows.
         where = str(problem["loc"][0]) if problem["loc"] else ""
         shown = where.encode("ascii", "backslashreplace").decode()[:50]
-        found.setdefault(shown, {}).setdefault(problem["msg"][:200])
+        found.setdefault(shown, {}).setdefault(problem["msg"].removeprefix("Value error, ")[:200])
     return [(where, ", or ".join(list(what)[:3])) for where, what in list(found.items())[:20]]
 
 

@@ -88,6 +88,6 @@ def settings_of(options: argparse.Namespace) -> dict[str, Any]:
     for mode in modes.MODES.values():
         own = {each.name: given[each.name] for each in fields(mode.options) if each.name in given}
         if own:
-            out[mode.keyword] = mode.options(**own)
+            out[modes.keyword(mode)] = mode.options(**own)
     modes.settings(**out)
     return out

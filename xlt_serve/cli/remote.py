@@ -38,7 +38,7 @@ def predictor(url: str, settings: dict[str, Any], bundle: str | None) -> tuple[P
 
 def asked(settings: dict[str, Any]) -> dict[str, Any]:
     """Only what differs from the defaults, flat, as the wire has it."""
-    keywords = {mode.keyword for mode in modes.MODES.values()}
+    keywords = {modes.keyword(mode) for mode in modes.MODES.values()}
     flat = {name: value for name, value in settings.items() if name not in keywords}
     defaults = {each.name: each.default for each in fields(Settings)}
     for own in (value for name, value in settings.items() if name in keywords):

@@ -28,6 +28,11 @@ def of(settings: Settings) -> Mode:
     return MODES[settings.mode]
 
 
+def keyword(mode: Mode) -> str:
+    """By which ``predict`` takes the mode's own options as one value."""
+    return mode.keyword or mode.name
+
+
 def option_names() -> set[str]:
     """Of the options that every mode has, and of each mode's own."""
     kinds = (Settings, *(mode.options for mode in MODES.values()))
@@ -40,11 +45,11 @@ def settings(mode: str = "plain", **given: Any) -> Settings:
     if mode not in MODES:
         raise UsageError(f"mode={mode!r}", f"must be one of {', '.join(names())}")
     chosen = MODES[mode]
-    keywords = {other.keyword for other in MODES.values()}
+    keywords = {keyword(other) for other in MODES.values()}
     if unknown := given.keys() - option_names() - keywords:
         raise TypeError(f"there is no option {', '.join(sorted(unknown))!r}")
     own = {each.name for each in fields(chosen.options)}
-    options = given.get(chosen.keyword) or chosen.options(
+    options = given.get(keyword(chosen)) or chosen.options(
         **{name: value for name, value in given.items() if name in own}
     )
     common = {each.name for each in fields(Settings)} - {"options"}

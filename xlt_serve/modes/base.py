@@ -66,7 +66,7 @@ class Mode(ABC):
     options: ClassVar[type] = NoOptions
     """A dataclass of the options that no other mode has."""
     keyword: ClassVar[str] = ""
-    """By which ``predict`` takes these options as one value."""
+    """By which ``predict`` takes these options as one value; by default the mode's name."""
     translates: ClassVar[bool] = False
     """It reads translations, and takes those that the client has."""
     windows: ClassVar[bool] = False
