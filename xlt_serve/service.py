@@ -1,4 +1,4 @@
-"""The BentoML service: processes, probes and metrics are BentoML's, the routes are ``http.app``'s."""
+"""The BentoML service: processes, probes and metrics are BentoML's, the routes are ``serving.app``'s."""
 
 from __future__ import annotations
 

@@ -29,8 +29,10 @@ class Runner:
 
 class Runners:
     """The runner of each graph, opened when it is first asked for: most requests are plain, and a
-    graph takes memory. May be used from several threads. A ``single_threaded`` one runs on the core that asks
-    it, for several runs at once: another session, with packed weights of its own."""
+    graph takes memory. May be used from several threads.
+
+    A ``single_threaded`` runner is a second session with one thread, so that each core can run a
+    batch of its own. It holds packed weights of its own."""
 
     def __init__(self, bundle: Bundle, options: Options | None, budget: int) -> None:
         self.bundle, self.options, self.budget = bundle, options, budget

@@ -1,9 +1,9 @@
 """Who is turned away when work comes faster than it is done.
 
-A request is refused where it would wait longer than ``wait``. Once that has happened, letting everybody
-wait so long would help nobody: as long as within ``calm`` seconds more are refused than let in, only
-those are let in that wait hardly longer than they run. How late the event loop is counts as waiting:
-there the requests wait that have not been read yet.
+A request that would wait longer than ``wait`` is refused. That begins an overload. It lasts as long as,
+within ``calm`` seconds, more requests are refused than let in. While it lasts, only requests that wait
+hardly longer than they run are let in: to let everybody wait for so long would help nobody. A late event
+loop counts as waiting, since requests that have not been read yet wait there.
 """
 
 from __future__ import annotations

@@ -1,17 +1,17 @@
 """The live queue: many predictions at once, their rows in common batches.
 
-Every request is a generator of run requests (see ``steps``). Three kinds of threads serve them all: *prepare*
-threads begin the generators (tokenising), *run* threads take batches from the rows that wait, a
-*finish* thread goes on with what has run (votes, answers); so tokenising and running overlap. A lone
-row runs at once; rows that come while all run threads are busy wait for the next run.
+Every request is a generator of run requests (see ``steps``). Three kinds of threads serve them all.
+*Prepare* threads begin the generators, which tokenises. *Run* threads take batches from the rows that
+wait. A *finish* thread goes on with what has run: votes and answers. So tokenising and running overlap.
+A row that comes alone runs at once; rows that come while all run threads are busy wait for the next run.
 
-There are as many run threads as ``streams``, on a CPU one for each core. Where rows are fewer than
-these, one run has all the cores; where they are more, each core has a run of its own, which takes twice
-as long on two cores and wastes nothing on waiting for the other at every operator.
+There are as many run threads as ``streams``, on a CPU one for each core. If fewer rows wait than there
+are cores, one run uses all cores. If more wait, each core runs a batch of its own: with two cores such a
+run takes twice as long, but no core waits for the other at every operator.
 
-Which rows are next: each has a time at which it is due, namely when it was asked for, later by twice
-the time that the earlier rows of its request take. So a long request does not hold up short ones, and
-since nothing that comes after a row's time gets in front of it, no row waits forever.
+Rows run in the order of their due times. A row is due when it was asked for, plus twice the time that
+the earlier rows of its request take. So a long request does not hold up short ones. Nothing that comes
+later than a row's due time gets in front of it, so no row waits forever.
 """
 
 from __future__ import annotations
