@@ -1,6 +1,6 @@
 """Methods side by side: ``python -m benchmarks.accuracy --task sib200 --data ../shared/data``.
 
-Every method of ``training/xlt_training/configs/TASK`` × seeds on one encoder, zero-shot from English labels,
+Every method of ``training/xlt_training/configs/methods`` × seeds on one encoder, zero-shot from English labels,
 selected on English dev. Resumable: a run that has ended is read, not repeated, unless its config,
 the encoder's weights or what it is scored on have changed: then its folder is removed and it is
 trained again. Writes ``benchmarks/results/accuracy-TASK.json``, a Markdown table with mean ±
@@ -23,13 +23,13 @@ import numpy as np
 from xlt_training.data import languages, load_split
 from xlt_training.data.files import read_rows
 from xlt_training.encoders.corpus import free_of_evaluation
-from xlt_training.loop import evaluate, fisher, trainer
+from xlt_training.loop import config, evaluate, fisher, recipes, trainer
 from xlt_training.loop import model as models
 from xlt_training.loop.types import Example
 from xlt_training.methods.xmixup import XMixup
 
 from benchmarks.markdown import table
-from benchmarks.runs import config_of, kept, methods_of, tidy
+from benchmarks.runs import kept, tidy
 from benchmarks.statistics import Correct, bootstrap, gaps, shown
 from xlt_serve.calibration import softmax
 
@@ -99,7 +99,7 @@ def main() -> None:
 
 
 def all_methods(task: str, data: Path) -> list[str]:
-    names = methods_of(task)
+    names = recipes.methods()
     if not (data / task / "mt").is_dir():
         names = [name for name in names if name not in ("translate_train", "xmixup")]
     several = len(languages(task, data, "train")) > 1
@@ -181,7 +181,7 @@ def one_run(options: argparse.Namespace, name: str, seed: int, items: Items) -> 
         overrides += [f"task.supervised={json.dumps(others)}", "train.epochs=2"]
     given = overrides_of(name, options.override)
     method = "vanilla" if name == UPPER else name
-    made = config_of(options.task, method, overrides + given)
+    made = config.named(options.task, method, overrides + given)
     for stage in made.stages:
         for method in stage.methods:
             if hasattr(method, "fisher"):

@@ -28,7 +28,6 @@ from xlt_training.loop import config, evaluate, model, pretrained, trainer
 from xlt_training.loop.types import Example
 
 HERE = Path(__file__).parent
-CONFIGS = HERE.parent / "training" / "xlt_training" / "configs"
 UNTAUGHT = [language for language in LANGUAGES if language not in TEACHER_LANGUAGES]
 XSID_GOAL = ["de", "ar", "tr", "zh", "ja", "it", "nl"]
 
@@ -80,7 +79,7 @@ def student_rows(
     out: dict[str, list[float]] = {language: [] for language in items}
     for seed in range(options.seeds):
         overrides = [f"seed={seed}", f"task.data={options.data}", f"encoder={options.encoder}"]
-        made = config.load(CONFIGS / task / "vanilla.toml", overrides)
+        made = config.named(task, "vanilla", overrides)
         folder = options.work / f"{task}-{seed}"
         trainer.train(made, folder, judge=False)
         network, _ = model.load(folder)

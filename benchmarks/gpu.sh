@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # The whole proof on a machine with an NVIDIA GPU, in one command:
 #   benchmarks/gpu.sh CHECKPOINT [DATA]
-# CHECKPOINT: a trained checkpoint, for instance of `xlt train training/xlt_training/configs/sib200/vanilla.toml
-# encoder=small --out runs/topics`; DATA: the folder of the task's data, by default that of training.
+# CHECKPOINT: a trained checkpoint, for instance of `xlt train --task sib200 encoder=small
+# --out runs/topics`; DATA: the folder of the task's data, by default that of training.
 # It installs into .venv-gpu, exports to fp16, builds engines, runs the GPU tests and the latency grid,
 # and writes benchmarks/results/gpu.json and gpu.md. GPU_DEVICE (0) is the GPU, PYTHON the interpreter.
 set -euo pipefail

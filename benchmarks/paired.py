@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from xlt_training.loop import evaluate, trainer
+from xlt_training.loop import config, evaluate, trainer
 from xlt_training.loop import model as models
 from xlt_training.loop.network import Classifier
 from xlt_training.methods.xmixup import XMixup
@@ -35,7 +35,7 @@ from benchmarks.paired_cost import cost
 from benchmarks.paired_damage import DAMAGES, before_training, damaged, spoilt, streams
 from benchmarks.paired_data import TASK, Language, digest, recorded
 from benchmarks.paired_report import markdown, picture
-from benchmarks.runs import config_of, kept, tidy
+from benchmarks.runs import kept, tidy
 from benchmarks.statistics import Correct, bootstrap, gaps
 from xlt_serve.calibration import softmax
 
@@ -113,7 +113,7 @@ def one_run(
     method, changes = RUNS[name]
     overrides = [f"seed={seed}", f"task.data={options.data}", f"encoder={options.encoder}"]
     overrides.append("select=last")  # no epoch is selected, see above
-    made = config_of(TASK, method, [*overrides, *changes, *options.override])
+    made = config.named(TASK, method, [*overrides, *changes, *options.override])
     scored = {
         language: [mine.split, len(mine.items), digest(mine.items)]
         for language, mine in items.items()

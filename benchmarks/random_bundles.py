@@ -11,6 +11,7 @@ from xlt_training.export import int8 as quantize
 from xlt_training.export import weights
 from xlt_training.loop.network import Classifier
 from xlt_training.loop.pretrained import load_classifier, load_tokenizer, save_tokenizer
+from xlt_training.methods.xmixup import XMixup
 
 from xlt_serve import bundle as bundles
 from xlt_serve.bundle import Bundle, Graph, Manifest
@@ -34,9 +35,12 @@ def save(
     trace = {
         "plain": graphs_of.plain,
         "perturbed": lambda network: graphs_of.perturbed(network, at),
-        "paired": lambda network: graphs_of.paired(network, layer),
+        "paired": lambda network: graphs_of.paired(network, XMixup(layer=layer)),
     }
     network.eval()
+    pad_id = int(network.hf.config.pad_token_id)
+    if network.tokenizer.pad_token is None:  # a bare tokenizer.json does not say which piece it is
+        network.tokenizer.pad_token = network.tokenizer.convert_ids_to_tokens(pad_id)
     traced = {graph: trace[graph](network) for graph in graphs}
     if precision == "int8":
         traced = {graph: quantize.int8(made) for graph, made in traced.items()}
@@ -64,7 +68,7 @@ def save(
         graphs=described,
         tokenizer="tokenizer.json",
         max_length=network.encoding.max_length,
-        pad_id=int(network.hf.config.pad_token_id),
+        pad_id=pad_id,
         checks=dict(checks or {}),
     )
     return bundles.save(folder, manifest)

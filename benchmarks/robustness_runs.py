@@ -17,7 +17,6 @@ from xlt_training.loop.types import Example
 from xlt_training.methods.noise import Noise as NoiseMethod
 from xlt_training.methods.synonyms import Synonyms
 
-from benchmarks.runs import config_of
 from xlt_serve.bundle import write_whole
 from xlt_serve.classifier import Classifier, load
 from xlt_serve.text.synonyms import Table, read
@@ -80,7 +79,7 @@ class Runs:
         """Of ``vanilla``, ``synonyms`` or ``noise-SIGMA``; ``noise``: with the config's own σ."""
         kind, _, sigma = name.partition("-")
         overrides = [f"task.data={self.options.data}", f"encoder={self.options.encoder}"]
-        made = config_of(TASK, kind, overrides + self.options.override)
+        made = config.named(TASK, kind, overrides + self.options.override)
         for method in (method for stage in made.stages for method in stage.methods):
             if isinstance(method, NoiseMethod) and sigma:
                 method.distribution, method.sigma = "gaussian", float(sigma)

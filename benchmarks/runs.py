@@ -1,25 +1,13 @@
-"""Training runs of a benchmark: where their configs are, and which results on disk are still theirs."""
+"""Training runs of a benchmark: which results on disk are still theirs."""
 
 from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from xlt_training.loop import config, trainer
-
-CONFIGS = Path(__file__).parent.parent / "training" / "xlt_training" / "configs"
-
-
-def methods_of(task: str) -> list[str]:
-    """The methods that a task has a config of."""
-    return sorted(file.stem for file in (CONFIGS / task).glob("*.toml"))
-
-
-def config_of(task: str, method: str, overrides: Sequence[str]) -> config.Config:
-    return config.load(CONFIGS / task / f"{method}.toml", list(overrides))
+from xlt_training.loop import trainer
 
 
 def kept(file: Path, stamp: dict[str, Any]) -> dict[str, Any] | None:

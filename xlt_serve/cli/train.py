@@ -1,4 +1,4 @@
-"""``xlt train``: train a classifier as a config says."""
+"""``xlt train``: train a classifier by names, or as a config says."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from xlt_serve.cli.parser import command, training_modules
+from xlt_serve.cli.parser import command, training_modules, words
+from xlt_serve.errors import UsageError
 
 
 def add(commands: Any) -> None:
@@ -14,14 +15,26 @@ def add(commands: Any) -> None:
         commands,
         "train",
         run,
-        "train a classifier as a config says",
-        "example:\n  xlt train training/xlt_training/configs/sib200/vanilla.toml seed=1 train.epochs=5 --out runs/1\n\n"
+        "train a classifier by names, or as a config says",
+        "examples:\n"
+        "  xlt train --task sib200 --method synonyms,ear seed=1 train.epochs=5 --out runs/1\n"
+        "  xlt train my.toml seed=1 --out runs/2\n\n"
         "The same command goes on with a run that was stopped. Tasks: sib200, xsid, sentiment,\n"
-        'xnli, nli, pawsx; task.name="files" trains on CSV, TSV, JSONL or Parquet of your own.',
+        'xnli, pawsx; in a config also nli, and "files" for CSV, TSV, JSONL or Parquet of your own.',
     )
-    sub.add_argument("config", type=Path, metavar="CONFIG", help="a TOML file")
     sub.add_argument(
-        "override", nargs="*", metavar="KEY=VALUE", help="overrides a key of the config"
+        "given",
+        nargs="*",
+        metavar="CONFIG KEY=VALUE",
+        help="a TOML file, unless there is a --task; keys that override it",
+    )
+    sub.add_argument("--task", default="", help="a task by name, instead of a config")
+    sub.add_argument(
+        "--method",
+        type=words,
+        default=None,
+        metavar="A,B",
+        help="with --task: methods, the outermost first; see xlt methods (default: vanilla)",
     )
     sub.add_argument("--out", type=Path, required=True, metavar="DIR", help="checkpoint folder")
     sub.set_defaults(take=take)
@@ -29,13 +42,21 @@ def add(commands: Any) -> None:
 
 def take(options: argparse.Namespace, rest: list[str]) -> list[str]:
     """Overrides among the words that argparse left: it takes them only where they stand together."""
-    options.override += [word for word in rest if "=" in word and not word.startswith("-")]
-    return [word for word in rest if word not in options.override]
+    options.given += [word for word in rest if "=" in word and not word.startswith("-")]
+    return [word for word in rest if word not in options.given]
 
 
 def run(options: argparse.Namespace) -> None:
     config, trainer = training_modules("loop.config", "loop.trainer")
-    metrics = trainer.train(config.load(options.config, options.override), options.out)
+    if options.task:
+        made = config.named(options.task, options.method or ["vanilla"], options.given)
+    elif options.method:
+        raise UsageError(f"--method {','.join(options.method)}", "needs a task", "give --task NAME")
+    elif not options.given:
+        raise UsageError("xlt train", "needs a config or a task", "give CONFIG, or --task NAME")
+    else:
+        made = config.load(Path(options.given[0]), options.given[1:])
+    metrics = trainer.train(made, options.out)
     if not trainer.is_first_process():
         return
     print(f"checkpoint: {options.out}")

@@ -47,6 +47,8 @@ class Stream:
 
 TEXT = Stream("input_ids", "attention_mask", "token_type_ids", "length")
 TRANSLATION = Stream("source_ids", "source_mask", "source_type_ids", "source_length")
+ROW, NOISE = "row", "noise"
+"""Of the perturbed graph: the text that each draw belongs to, and what is added to it."""
 
 R = TypeVar("R")
 
@@ -175,7 +177,7 @@ class PerturbedIO(GraphIO[PerturbedRow]):
 
     def __init__(self, dims: Dims, pad_id: int) -> None:
         super().__init__(dims, pad_id)
-        _, *shape = (split(dim) for dim in dims["noise"])
+        _, *shape = (split(dim) for dim in dims[NOISE])
         self.width = shape[-1][1]
         # Positions of soft prompts; None: the noise has no positions at all.
         self.extra = shape[0][1] if len(shape) == 2 else None
@@ -190,14 +192,14 @@ class PerturbedIO(GraphIO[PerturbedRow]):
         places: tuple[int | str, ...] = () if extra is None else (position,)
         tokens = super().inputs(typed)
         types = {TEXT.types: tokens.pop(TEXT.types)} if typed else {}
-        return {**tokens, "row": (cls.rows,), "noise": (cls.rows, *places, width), **types}
+        return {**tokens, ROW: (cls.rows,), NOISE: (cls.rows, *places, width), **types}
 
     def feeds(self, rows: Sequence[PerturbedRow], padding: int = 0) -> Feeds:
         pieces = {id(row.piece): row.piece for row in rows}
         places = {piece: place for place, piece in enumerate(pieces)}
         out = TEXT.feeds(list(pieces.values()), self.pad_id, self.typed, padding)
-        out["row"] = np.array([places[id(row.piece)] for row in rows], dtype=np.int64)
-        out["noise"] = self.noise(rows, out[TEXT.ids].shape[1])
+        out[ROW] = np.array([places[id(row.piece)] for row in rows], dtype=np.int64)
+        out[NOISE] = self.noise(rows, out[TEXT.ids].shape[1])
         return out
 
     def noise(self, rows: Sequence[PerturbedRow], longest: int) -> npt.NDArray[np.float32]:
@@ -227,9 +229,9 @@ class PerturbedIO(GraphIO[PerturbedRow]):
         """Draws are what it is split by; a part holds only the texts that its draws belong to."""
         out = []
         for part in super().parts(feeds, most):
-            used, row = np.unique(part["row"], return_inverse=True)
+            used, row = np.unique(part[ROW], return_inverse=True)
             texts = {n: a[used] for n, a in part.items() if self.dims[n][0] == self.texts}
-            out.append(part | texts | {"row": row.astype(np.int64)})
+            out.append(part | texts | {ROW: row.astype(np.int64)})
         return out
 
 

@@ -118,6 +118,30 @@ def test_methods(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "methods")
     assert code == 0
     assert out.startswith("vanilla")
+    assert "needs words of the source language" in out
+    assert out.endswith("isozcl            In stages: isotropy, then code_switch.\n")
+
+
+def test_train_by_names(
+    capsys: pytest.CaptureFixture[str],
+    encoders: dict[str, Path],
+    toy_data: Path,
+    tmp_path: Path,
+) -> None:
+    """Overrides may stand anywhere; two methods that want a setting otherwise are told which."""
+    names = ["train", "--task", "sib200", f"task.data={toy_data}", "--method", "synonyms,ear"]
+    given = [f"encoder={encoders['xlm-roberta']}", "train.max_steps=1", "--out", tmp_path / "run"]
+    code, _, err = run(capsys, *names, *given, "train.head_first=0")
+    assert code == 0, err
+    found = json.loads((tmp_path / "run" / "xlt.json").read_text())["config"]["stages"][-1]
+    assert [method["name"] for method in found["methods"]] == ["synonyms", "ear"]
+    assert (found["train"]["epochs"], found["train"]["freeze"]) == (2.0, -1)
+    code, _, err = run(
+        capsys, "train", "--task", "sib200", "--method", "synonyms,translate_train", "--out", "o"
+    )
+    assert code == 2
+    assert "train.epochs is set to 2 by synonyms and 1 by translate_train" in err
+    assert "train.epochs=VALUE" in err
 
 
 @pytest.mark.parametrize(
@@ -127,6 +151,10 @@ def test_methods(capsys: pytest.CaptureFixture[str]) -> None:
         (["fly"], 2, "invalid choice"),
         (["train", "x.toml"], 2, "--out"),
         (["train", "none.toml", "--out", "o"], 1, "none.toml: is not there"),
+        (["train", "--out", "o"], 2, "needs a config or a task"),
+        (["train", "--method", "ear", "--out", "o"], 2, "needs a task; give --task NAME"),
+        (["train", "--task", "sib", "--out", "o"], 2, "did you mean 'sib200'?"),
+        (["train", "x.toml", "--task", "sib200", "--out", "o"], 2, "'x.toml' is not key=value"),
         (["predict", "--bundle", "none"], 1, "is neither a shipped bundle"),
         (["inspect", "none"], 1, "is neither a shipped bundle"),
         (["export", "none", "--out", "o"], 1, "is not a finished checkpoint"),

@@ -88,7 +88,7 @@ def test_what_an_actor_fails_with_is_one_line_and_keeps_its_cause(
     (shard,) = cluster.shards(order, units)
     shard = replace(shard, start=next(read(units[0].sources[0], BEGIN, 1)).end)
     writers = [run._writer(order, bundles.load(str(bundle)), unit) for unit in units]
-    monkeypatch.setattr(run, "opened", lambda found, _: Failing(found.manifest.labels))
+    monkeypatch.setattr(cluster, "opened", lambda found, _: Failing(found.manifest.labels))
     actor = cluster.Actor(order, str(bundle), units, writers, str(tmp_path), {0: shard})
     made = actor({"shard": [0]})
     assert json.loads(made["counts"][0])["rows"] == 0

@@ -8,8 +8,8 @@ from typing import Any
 
 from tests.xlt_serve.serving.conftest import Start, valid
 from xlt_serve import load
+from xlt_serve.modes.smoothed import Smoothing
 from xlt_serve.serving import settings
-from xlt_serve.types import Smoothing
 
 ASKED: dict[str, Any] = {
     "texts": ["the goal", "bread"],

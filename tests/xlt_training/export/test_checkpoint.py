@@ -13,7 +13,7 @@ from onnx import numpy_helper
 from xlt_training.data import load_split
 from xlt_training.export import checkpoint as export
 from xlt_training.export import fp16 as half
-from xlt_training.export import gate, graph, parity, speed, tensorrt, weights
+from xlt_training.export import gate, graph, parity, speed, tensorrt, trained, weights
 from xlt_training.export import int8 as quantize
 from xlt_training.loop import config, evaluate, model, trainer
 from xlt_training.loop.network import Classifier as Network
@@ -98,7 +98,7 @@ def test_three_graphs_share_one_weights_file(
     made = {
         "plain": graph.plain(network),
         "perturbed": graph.perturbed(network, "embeddings"),
-        "paired": graph.paired(network, 1),
+        "paired": graph.paired(network, XMixup()),
     }
     if precision == "int8":
         made = {name: quantize.int8(g, smallest=64) for name, g in made.items()}
@@ -137,15 +137,15 @@ def test_noise_at_the_encoders_output_and_with_prompts(
 
 
 def test_graphs_follow_the_methods() -> None:
-    assert export.chosen_graphs([], []) == ["plain"]
-    assert export.chosen_graphs([], [Noise()]) == ["plain", "perturbed"]
-    assert export.chosen_graphs([], [XMixup()]) == ["plain", "paired"]
-    assert export.chosen_graphs(["perturbed"], []) == ["plain", "perturbed"]
-    assert export.noise_place([Noise(at="encoder")]) == "encoder"
+    assert trained.chosen_graphs([], []) == ["plain"]
+    assert trained.chosen_graphs([], [Noise()]) == ["plain", "perturbed"]
+    assert trained.chosen_graphs([], [XMixup()]) == ["plain", "paired"]
+    assert trained.chosen_graphs(["perturbed"], []) == ["plain", "perturbed"]
+    assert trained.noise_place([Noise(at="encoder")]) == "encoder"
     with pytest.raises(UsageError, match="needs a model trained with xmixup"):
-        export.chosen_graphs(["paired"], [])
+        trained.chosen_graphs(["paired"], [])
     with pytest.raises(UsageError, match="known are plain, perturbed, paired"):
-        export.chosen_graphs(["fast"], [])
+        trained.chosen_graphs(["fast"], [])
 
 
 def test_the_manifest_records_what_was_checked(bundle: Path, toy_data: Path) -> None:

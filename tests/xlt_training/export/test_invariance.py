@@ -8,10 +8,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from xlt_training.export import invariance, runs
+from xlt_training.export import gate, invariance
 
 from xlt_serve import bundle as bundles
 from xlt_serve import load
+from xlt_serve.runtime.graph_io import NOISE, PerturbedIO
+from xlt_serve.runtime.runners import Runners
+from xlt_serve.smoothing.noise import Noise
 from xlt_serve.text.tokens import Piece
 
 TEXTS = ["goal", "the bread was old", "rain and wind today with some snow", "Suppe", "score " * 20]
@@ -22,10 +25,12 @@ def pieces(folder: Path) -> list[Piece]:
     return [tokens.pieces[0] for tokens in encoded if not isinstance(tokens, Exception)]
 
 
+def plain(folder: Path) -> invariance.Run:
+    return gate.in_one_batch(Runners(bundles.load(folder), None, 2048).of("plain"))
+
+
 def test_a_sound_graph_holds(bundle: Path) -> None:
-    found = invariance.measure(
-        runs.runner(bundles.load(bundle), "plain"), pieces(bundle), "fp32", most=64
-    )
+    found = invariance.measure(plain(bundle), pieces(bundle), "fp32", most=64)
     assert found.holds
     assert found.largest_difference <= 1e-5
     assert found.texts == len(TEXTS)
@@ -34,7 +39,7 @@ def test_a_sound_graph_holds(bundle: Path) -> None:
 
 @pytest.mark.parametrize("fault", ["neighbours", "padding", "nan"])
 def test_a_graph_that_listens_to_its_neighbours_is_found(bundle: Path, fault: str) -> None:
-    sound = runs.runner(bundles.load(bundle), "plain")
+    sound = plain(bundle)
 
     def faulty(chosen: Sequence[Piece], columns: int) -> np.ndarray:
         out = sound(chosen, columns).copy()
@@ -52,15 +57,19 @@ def test_a_graph_that_listens_to_its_neighbours_is_found(bundle: Path, fault: st
 
 
 def test_batches_come_back_in_order(bundle: Path) -> None:
-    run = runs.runner(bundles.load(bundle), "plain")
+    run = plain(bundle)
     chosen = pieces(bundle)
     one_by_one = np.concatenate([run([piece], 0) for piece in chosen])
-    np.testing.assert_allclose(runs.in_batches(run, chosen, budget=32), one_by_one, atol=1e-5)
+    small = Runners(bundles.load(bundle), None, budget=32)
+    np.testing.assert_allclose(gate.graph_logits(small, "plain", chosen), one_by_one, atol=1e-5)
 
 
 def test_the_noise_of_a_text_is_its_own() -> None:
     text, other = Piece([0, 5, 2], [0, 0, 0]), Piece([0, 6, 2], [0, 0, 0])
-    short, long = (runs.noise(text, (length, 4), 0.1) for length in (3, 7))
+    io = PerturbedIO(PerturbedIO.inputs(False, width=4, extra=0), pad_id=1)
+    noise = Noise("gaussian", 0.1)
+    short, long = (io.feeds([io.row(text, noise)], padding)[NOISE][0] for padding in (0, 4))
     np.testing.assert_array_equal(short, long[:3])
-    assert (runs.noise(other, (3, 4), 0.1) != short).any()
-    assert (runs.noise(text, (3, 4), 0.0) == 0).all()
+    assert (long[3:] == 0).all()
+    assert (io.feeds([io.row(other, noise)])[NOISE][0] != short).any()
+    assert (io.feeds([io.row(text)])[NOISE] == 0).all()

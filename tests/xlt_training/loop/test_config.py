@@ -1,27 +1,35 @@
 from __future__ import annotations
 
+import json
 import shutil
+import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from xlt_training.data import load_split
-from xlt_training.loop import config, fisher
+from xlt_training.loop import config, fisher, recipes
 from xlt_training.loop import model as models
 from xlt_training.loop.method import Context, compose
 from xlt_training.loop.trainer import freeze_bottom
 from xlt_training.loop.types import Example
-from xlt_training.methods import METHODS
 from xlt_training.methods.code_switch import CodeSwitch
+from xlt_training.methods.ear import EAR
 from xlt_training.methods.ewc import EWC
 from xlt_training.methods.isotropy import Isotropy
 from xlt_training.methods.l2_anchor import L2Anchor
+from xlt_training.methods.synonyms import Synonyms
 from xlt_training.methods.xmixup import XMixup
 
-from tests import ROOT
 from xlt_serve.errors import ConfigError, DataError
 
-CONFIGS = sorted((ROOT / "training" / "xlt_training" / "configs").rglob("*.toml"))
+RESOLVED: dict[str, dict[str, Any]] = json.loads(
+    (Path(__file__).parent / "resolved_configs.json").read_text()
+)
+"""What the configs said when there was a file for each task and method: vanilla's values by dotted
+key, and for the others which of them differ."""
+NAMED = [(task, name) for task in recipes.tasks() for name in recipes.methods()]
 
 
 def test_overrides_take_toml_values_and_bare_words(config_file: Path) -> None:
@@ -107,12 +115,62 @@ def test_files_that_are_no_config(tmp_path: Path) -> None:
         config.load(file)
 
 
-@pytest.mark.parametrize("file", CONFIGS, ids=lambda f: f"{f.parent.name}/{f.stem}")
-def test_every_config_that_ships_is_valid(file: Path) -> None:
-    made = config.load(file)
-    assert made.task.name == file.parent.name
-    assert all(type(m) in METHODS.values() for stage in made.stages for m in stage.methods)
-    assert file.read_text().startswith("# xlt train")
+def flat(value: Any, prefix: str = "") -> dict[str, Any]:
+    """Every value of nested tables and lists of tables by its dotted key."""
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        value = dict(enumerate(value))
+    if not isinstance(value, dict):
+        return {prefix[:-1]: value}
+    return {k: v for key, inner in value.items() for k, v in flat(inner, f"{prefix}{key}.").items()}
+
+
+@pytest.mark.parametrize(("task", "name"), NAMED, ids="/".join)
+def test_every_task_and_method_resolve_to_what_their_config_said(task: str, name: str) -> None:
+    expected = dict(RESOLVED[task]["vanilla"])
+    if name != "vanilla":
+        difference = RESOLVED[task][name]
+        expected |= difference["set"]
+        expected = {k: v for k, v in expected.items() if k not in difference.get("gone", [])}
+    assert flat(config.named(task, name).described()) == expected
+
+
+def test_every_task_and_method_has_its_file() -> None:
+    assert {(task, name) for task in RESOLVED for name in RESOLVED[task]} == set(NAMED)
+    for kind, names in (("tasks", recipes.tasks()), ("methods", recipes.methods())):
+        for name in names:
+            text = (recipes.FOLDER / kind / f"{name}.toml").read_text()
+            assert text.startswith("# xlt train --task")
+    for name in recipes.methods():
+        table = tomllib.loads((recipes.FOLDER / "methods" / f"{name}.toml").read_text())
+        assert set(table) <= {"train", "method", "stage", "tasks"}
+        assert set(table.get("tasks", {})) <= set(recipes.tasks())
+
+
+def test_methods_by_name_compose_with_what_each_brings() -> None:
+    made = config.named("sib200", "synonyms,ear", ["seed=3"])
+    assert [type(method) for method in made.stages[-1].methods] == [Synonyms, EAR]
+    # Epochs as synonyms has them, the embeddings free as EAR has them, the rest as the task has it.
+    train = made.stages[-1].train
+    assert (train.epochs, train.freeze, train.batch_size, made.seed) == (2.0, -1, 16, 3)
+    stages = config.named("sib200", ["l2_anchor", "isozcl"]).stages
+    assert [[type(m) for m in stage.methods] for stage in stages[1:]] == [
+        [L2Anchor, Isotropy],
+        [L2Anchor, CodeSwitch],
+    ]
+
+
+def test_methods_that_contradict_each_other_are_refused_with_the_remedy() -> None:
+    says = (
+        r"train\.epochs is set to 2 by synonyms and 0\.5 by xmixup; say which: train\.epochs=VALUE"
+    )
+    with pytest.raises(ConfigError, match=says):
+        config.named("sib200", "synonyms,xmixup")
+    made = config.named("sib200", "synonyms,xmixup", ["train.epochs=1"])
+    assert made.stages[-1].train.epochs == 1
+    with pytest.raises(ConfigError, match=r"did you mean 'sib200'\?.*did you mean 'ear'\?"):
+        config.named("sib20", "eer")
+    with pytest.raises(ConfigError, match="noise is there twice"):
+        config.named("sib200", "noise,noise")
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +180,7 @@ def stocked(
     """Word lists, recorded translations of every task's toy texts, and a Fisher."""
     folder = tmp_path_factory.mktemp("stocked")
     shutil.copytree(toy_data / "lexicons", folder / "lexicons")
-    for task in {file.parent.name for file in CONFIGS}:
+    for task in recipes.tasks():
         rows = toy_examples(task, toy_data)
         (folder / task / "mt").mkdir(parents=True)
         lines = ["id\ttext\tpair"]
@@ -139,29 +197,28 @@ def toy_examples(task: str, toy_data: Path) -> list[Example]:
 
 
 def test_overrides_reach_methods_and_stages() -> None:
-    folder = ROOT / "training" / "xlt_training" / "configs" / "sib200"
-    made = config.load(folder / "l2_anchor.toml", ["method.l2_anchor.strength=0.5"])
+    made = config.named("sib200", "l2_anchor", ["method.l2_anchor.strength=0.5"])
     assert [m.strength for m in made.stages[-1].methods if isinstance(m, L2Anchor)] == [0.5]
     two = [
         "method.code_switch.p=0.25",
         "stage.1.train.epochs=1",
         "stage.0.method.isotropy.weight=1",
     ]
-    _, first, second = config.load(folder / "isozcl.toml", two).stages  # the head comes before them
+    _, first, second = config.named("sib200", "isozcl", two).stages  # the head comes before them
     assert (first.train.epochs, second.train.epochs) == (4, 1)
     assert second.methods == [CodeSwitch(p=0.25)]
     assert first.methods == [Isotropy(weight=1)]
     for wrong in ("method.ear.alpha=1", "stage.2.train.epochs=1", "method.p=1", "seed.x=1"):
         with pytest.raises(ConfigError, match="goes into a value that is not a table"):
-            config.load(folder / "isozcl.toml", [wrong])
+            config.named("sib200", "isozcl", [wrong])
 
 
-@pytest.mark.parametrize("file", CONFIGS, ids=lambda f: f"{f.parent.name}/{f.stem}")
+@pytest.mark.parametrize(("task", "name"), NAMED, ids="/".join)
 def test_every_config_that_ships_has_a_loss(
-    file: Path, stocked: Path, toy_data: Path, encoders: dict[str, Path]
+    task: str, name: str, stocked: Path, toy_data: Path, encoders: dict[str, Path]
 ) -> None:
     """What it says of its methods can be built and learnt from, stage after stage."""
-    made = config.load(file)
+    made = config.named(task, name)
     torch.manual_seed(0)
     source = toy_examples(made.task.name, toy_data)
     labels = sorted({example.label for example in source})

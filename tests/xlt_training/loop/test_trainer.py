@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import Trainer
 from xlt_training.data import load_split
-from xlt_training.export import checkpoint as export
+from xlt_training.export import trained
 from xlt_training.loop import config, model, trainer
 from xlt_training.loop.learner import Learner, dev_score, tensors
 from xlt_training.loop.report import curves
@@ -215,10 +215,10 @@ def test_dev_texts_without_translation_are_not_paired_with_themselves(
 
 def test_a_model_that_predicts_without_mixing_has_no_paired_graph() -> None:
     unmixed = XMixup(mixup_inference=False)
-    assert export.chosen_graphs([], [unmixed]) == ["plain"]
-    assert export.chosen_graphs(["perturbed"], [unmixed]) == ["plain", "perturbed"]
+    assert trained.chosen_graphs([], [unmixed]) == ["plain"]
+    assert trained.chosen_graphs(["perturbed"], [unmixed]) == ["plain", "perturbed"]
     with pytest.raises(UsageError, match=r"rules out with mixup_inference = false"):
-        export.chosen_graphs(["paired"], [unmixed])
+        trained.chosen_graphs(["paired"], [unmixed])
 
 
 def test_a_wrong_call_leaves_no_trace(config_file: Path, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from safetensors.torch import load_file
 from transformers import Trainer
 from xlt_training.data import load_split
 from xlt_training.export import checkpoint as export
-from xlt_training.export import gate
+from xlt_training.export import gate, trained
 from xlt_training.loop import composition, config, evaluate, fisher, trainer
 from xlt_training.loop import model as models
 from xlt_training.loop.config import Config, Stage
@@ -135,6 +136,13 @@ def test_each_pair_composes_or_says_why_not(
     assert loss.total.item() == pytest.approx(total, rel=1e-4)
 
 
+def test_refusals_are_those_on_record() -> None:
+    """Every ordered pair, with itself too: which are refused, and in which words."""
+    pairs = itertools.product(METHODS, METHODS)
+    found = {f"{a},{b}": reasons for a, b in pairs if (reasons := composition.problems([a, b]))}
+    assert found == json.loads((Path(__file__).parent / "refused_pairs.json").read_text())
+
+
 def test_most_pairs_compose() -> None:
     pairs = list(itertools.permutations(METHODS, 2))
     composing = [pair for pair in pairs if not composition.problems(pair)]
@@ -196,7 +204,7 @@ def test_of_two_stages_the_last_says_what_noise_was_learnt() -> None:
     ]
     description = models.Description("sib200", False, ["a"], "en", 64, {"stages": stages})
     noise, prompt = models.methods_of(description)
-    assert export.trained_noise([noise, prompt])["scale"] == 0.1
+    assert trained.trained_noise([noise, prompt])["scale"] == 0.1
     assert isinstance(prompt, SoftPrompt)
     assert prompt.length == 4
 

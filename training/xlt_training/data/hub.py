@@ -24,8 +24,7 @@ def hub_rows(
     source: HubSource, split: str, language: str, load: Callable[..., Any] | None = None
 ) -> list[dict[str, str]]:
     """Rows under our column names, class numbers put back into their names."""
-    if load is None:
-        from datasets import load_dataset as load
+    load = load or _load_dataset()
     theirs = source.splits.get(split, {"dev": "validation"}.get(split, split))
     config = source.configs.get(language, language)
     try:
@@ -47,3 +46,10 @@ def hub_rows(
             row["label"] = names[record[source.columns["label"]]]
         rows.append(row)
     return rows
+
+
+def _load_dataset() -> Callable[..., Any]:
+    from datasets import load_dataset
+
+    found: Callable[..., Any] = load_dataset
+    return found

@@ -56,10 +56,7 @@ def topics(data: Path, work: Path, seeds: int) -> None:
     """The default bundle: noise-trained, so that it can vote; the seed best on English dev; int8."""
     scores = {}
     for seed in range(seeds):
-        made = config.load(
-            HERE.parent / "configs" / "sib200" / "noise.toml",
-            [f"seed={seed}", f"task.data={data}"],
-        )
+        made = config.named("sib200", "noise", [f"seed={seed}", f"task.data={data}"])
         folder = work / f"topics-{seed}"
         shutil.rmtree(folder, ignore_errors=True)  # it may stem from an older encoder
         scores[folder] = trainer.train(made, folder)["dev_score"]

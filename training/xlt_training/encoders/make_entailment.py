@@ -31,7 +31,6 @@ from xlt_training.export import checkpoint as export
 from xlt_training.loop import config, model, pretrained, trainer
 from xlt_training.loop.types import Example
 
-CONFIG = Path(__file__).parent.parent / "configs" / "xnli" / "vanilla.toml"
 LARGEST = 25_000_000
 # The encoder stays as it is. Trained whole on these pairs it stayed at chance on XNLI, and forgot what
 # texts mean: similarity fell from .45 to .24 on SIB-200's topics.
@@ -55,7 +54,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--precision", default="fp32", help="int8 where the gate lets it through")
     parser.add_argument("override", nargs="*", metavar="KEY=VALUE", help="e.g. train.epochs=1")
     options = parser.parse_args(arguments)
-    made = config.load(CONFIG, [f"task.data={options.data}", *HEAD_ALONE, *options.override])
+    overrides = [f"task.data={options.data}", *HEAD_ALONE, *options.override]
+    made = config.named("xnli", "vanilla", overrides)
     trainer.train(made, options.work)
     order = export.Order(
         precision=options.precision,

@@ -18,7 +18,6 @@ from xlt_training.encoders import make
 from xlt_training.export import checkpoint as export
 from xlt_training.loop import config, trainer
 
-HERE = Path(__file__).parent
 NAME = "topics-paired"
 LARGEST = 25_000_000
 
@@ -51,8 +50,7 @@ def trained(options: argparse.Namespace) -> Path:
     for seed in range(options.seeds):
         method = f"method.xmixup.damage={options.damage}"
         overrides = [f"seed={seed}", f"task.data={options.data}", f"encoder={options.encoder}"]
-        file = HERE.parent / "configs" / "sib200" / "xmixup.toml"
-        made = config.load(file, [*overrides, method, *options.override])
+        made = config.named("sib200", "xmixup", [*overrides, method, *options.override])
         folder = options.work / f"{NAME}-{seed}"
         shutil.rmtree(folder, ignore_errors=True)  # it may stem from an older encoder
         scores[folder] = trainer.train(made, folder)["dev_score"]

@@ -24,7 +24,7 @@ from xlt_serve.errors import ExportRefused, UsageError
 from xlt_serve.text import synonyms
 from xlt_serve.text.synonyms import Table
 from xlt_training.export import fp16 as half
-from xlt_training.export import gate, parity, speed, tensorrt, trim, weights
+from xlt_training.export import gate, parity, speed, tensorrt, trained, trim, weights
 from xlt_training.export import graph as graphs_of
 from xlt_training.export import int8 as quantize
 from xlt_training.loop import model as models
@@ -32,16 +32,9 @@ from xlt_training.loop import pretrained
 from xlt_training.loop.method import Method
 from xlt_training.loop.model import Description
 from xlt_training.loop.network import Classifier
-from xlt_training.loop.words import synonyms_file
-from xlt_training.methods.adversarial import Adversarial
-from xlt_training.methods.ear import EAR
-from xlt_training.methods.noise import Noise
-from xlt_training.methods.synonyms import Synonyms
-from xlt_training.methods.xmixup import XMixup
 
 TOLERANCE = 1e-5
 AGREEMENT = 0.99
-GRAPHS = ("plain", "perturbed", "paired")
 # (graph, pattern of the layers that stay fp32) → graph
 PRECISIONS: dict[str, Callable[[onnx.ModelProto, str], onnx.ModelProto]] = {
     "fp32": lambda graph, exclude: graph,
@@ -64,14 +57,16 @@ PACKAGES = (
 class Order:
     """What to make of a checkpoint.
 
-    ``graphs``: plain always; none given: perturbed too where training used noise, paired where it
-    mixed and prediction is to mix. ``data``: the task's folder, by default that of training, if it is
-    still there: the gate compares labels on its text per language (``languages``, by default all),
-    and calibrates. ``exclude``: a regular expression; layers whose name it matches stay fp32.
-    ``trim_vocab``: languages whose pieces stay. ``target_error``: abstain so that no more are wrong
-    on dev. ``synonyms``: LANGUAGE=FILE, tables that go into the bundle.
-    ``vector``: the plain graph also gives the text's vector; ``projection``: through the linear map
-    in this safetensors file (``weight``, ``bias``).
+    - ``graphs``: beside the plain one; by default those that the training methods bring.
+    - ``data``: the task's folder, by default that of training if it is still there. The gate compares
+      labels on its text in each of ``languages`` (by default all), and calibrates.
+    - ``agreement``: the least share of a language's texts that must get torch's label.
+    - ``exclude``: a regular expression; layers whose name it matches stay fp32.
+    - ``trim_vocab``: languages whose pieces of the vocabulary stay.
+    - ``target_error``: abstain so that at most this share of the answers is wrong on dev.
+    - ``synonyms``: LANGUAGE=FILE, tables that go into the bundle.
+    - ``vector``: the plain graph also gives the text's vector; ``projection``: through the linear map
+      in this safetensors file (``weight``, ``bias``).
     """
 
     name: str = ""
@@ -91,7 +86,7 @@ class Order:
 
 
 @dataclass(frozen=True)
-class Source:
+class Loaded:
     """A loaded checkpoint with its traced graphs and the text that it is judged on."""
 
     model: Classifier
@@ -102,10 +97,6 @@ class Source:
     trimmed: dict[str, int]
     tables: list[Table]
     trained_words: dict[str, Any]
-
-    @property
-    def mixup(self) -> XMixup | None:
-        return next((method for method in self.methods if isinstance(method, XMixup)), None)
 
 
 def export(checkpoint: Path, out: Path, order: Order | None = None) -> Bundle:
@@ -149,7 +140,7 @@ def check(order: Order, out: Path) -> None:
         raise UsageError(out, "is not empty and holds no bundle", "give an empty or new --out")
 
 
-def prepare(checkpoint: Path, order: Order) -> Source:
+def prepare(checkpoint: Path, order: Order) -> Loaded:
     tables = [
         synonyms.read(file, language) for language, file in synonyms.files(order.synonyms).items()
     ]
@@ -160,14 +151,14 @@ def prepare(checkpoint: Path, order: Order) -> Source:
         data = data or str(description.config.get("task", {}).get("data", ""))
     only = order.languages or order.trim_vocab
     trimmed = trim.trim(model, order.trim_vocab) if order.trim_vocab else {}
-    graphs = chosen_graphs(order.graphs, methods)
+    graphs = trained.chosen_graphs(order.graphs, methods)
     traced = {name: trace(name, model, methods, vector_of(order)) for name in graphs}
     texts = gate.real_text(description, data, only)
-    words = trained_words(methods, description)
-    return Source(model, description, methods, traced, texts, trimmed, tables, words)
+    words = trained.trained_words(methods, description)
+    return Loaded(model, description, methods, traced, texts, trimmed, tables, words)
 
 
-def attempt(source: Source, order: Order, folder: Path) -> Path:
+def attempt(source: Loaded, order: Order, folder: Path) -> Path:
     """A bundle in ``folder`` in the precision of the order, or a refusal."""
     folder.mkdir()
     precision, model = order.precision, source.model
@@ -189,7 +180,7 @@ def attempt(source: Source, order: Order, folder: Path) -> Path:
         checks["tensorrt"] = True
     manifest = _manifest(order, model, source.description, traced)
     if "perturbed" in traced:
-        manifest = replace(manifest, noise=trained_noise(source.methods))
+        manifest = replace(manifest, noise=trained.trained_noise(source.methods))
     if source.trained_words:
         manifest = replace(manifest, noise=manifest.noise | {"words": source.trained_words})
     manifest = replace(manifest, synonyms=save_tables(source.tables, folder))
@@ -203,7 +194,7 @@ def attempt(source: Source, order: Order, folder: Path) -> Path:
     if source.texts:
         verdict = gate.judge(
             model,
-            source.mixup,
+            trained.pairing_of(source.methods),
             draft,
             source.texts,
             source.description,
@@ -223,7 +214,7 @@ def attempt(source: Source, order: Order, folder: Path) -> Path:
     return folder
 
 
-def fastest(source: Source, order: Order, scratch: Path) -> Path:
+def fastest(source: Loaded, order: Order, scratch: Path) -> Path:
     """Of the precisions that pass the gate, the one that runs fastest on this machine."""
     made: dict[str, Path] = {}
     refused: dict[str, str] = {}
@@ -253,55 +244,6 @@ def refuse_problems(traced: dict[str, onnx.ModelProto], folder: Path) -> None:
             )
 
 
-def chosen_graphs(asked: Sequence[str], methods: Sequence[Method]) -> list[str]:
-    """Which graphs to make, in the order of GRAPHS; paired only for what mixes at prediction."""
-    if unknown := sorted(set(asked) - set(GRAPHS)):
-        raise UsageError(f"graphs {', '.join(unknown)}", f"known are {', '.join(GRAPHS)}")
-    mixup = next((method for method in methods if isinstance(method, XMixup)), None)
-    if "paired" in asked and mixup is None:
-        raise UsageError("graph paired", "needs a model trained with xmixup", "leave it out")
-    mixes = mixup is not None and mixup.mixup_inference
-    if "paired" in asked and not mixes:
-        raise UsageError(
-            "graph paired",
-            "mixes at prediction, which the config rules out with mixup_inference = false",
-            "leave it out",
-        )
-    if asked:
-        return [graph for graph in GRAPHS if graph in asked or graph == "plain"]
-    noisy = any(isinstance(method, Noise | Adversarial) for method in methods)
-    return ["plain", *(["perturbed"] if noisy else []), *(["paired"] if mixes else [])]
-
-
-def noise_place(methods: Sequence[Method]) -> str:
-    """Where noise goes at prediction: where training added it, else on the embeddings."""
-    return next((m.at for m in methods if isinstance(m, Noise | Adversarial)), "embeddings")
-
-
-def trained_noise(methods: Sequence[Method]) -> dict[str, Any]:
-    """What the manifest says of noise: where it goes, and which kind the model has learnt to bear."""
-    for method in methods:
-        if isinstance(method, Noise):
-            gaussian = method.distribution == "gaussian"
-            scale = method.sigma if gaussian else method.epsilon
-            return {"at": method.at, "kind": method.distribution, "scale": scale}
-    return {"at": noise_place(methods)}
-
-
-def trained_words(methods: Sequence[Method], description: Description) -> dict[str, Any]:
-    """How training drew synonyms, if it did; with the table's hash if it is still to be had whole."""
-    for method in methods:
-        if isinstance(method, Synonyms) or (isinstance(method, EAR) and method.push == "synonym"):
-            language = description.source_language
-            data = Path(str(description.config.get("task", {}).get("data", "")))
-            file = synonyms_file(method.table, data, language)
-            out = {"draws": method.draws, "language": language}
-            if method.dictionary_scale == 1 and file.is_file():
-                out["sha256"] = synonyms.read(file, language).sha256
-            return out
-    return {}
-
-
 def save_tables(tables: Sequence[Table], folder: Path) -> dict[str, str]:
     """language → file in the bundle."""
     out = {}
@@ -315,10 +257,12 @@ def save_tables(tables: Sequence[Table], folder: Path) -> dict[str, str]:
 def trace(
     graph: str, model: Classifier, methods: Sequence[Method], vector: nn.Module | None = None
 ) -> onnx.ModelProto:
-    if graph == "perturbed":
-        return graphs_of.perturbed(model, noise_place(methods))
     if graph == "paired":
-        return graphs_of.paired(model, _mixup(methods).layer)
+        pairing = trained.pairing_of(methods)
+        assert pairing is not None  # chosen_graphs would have refused it
+        return graphs_of.paired(model, pairing)
+    if graph == "perturbed":
+        return graphs_of.perturbed(model, trained.noise_place(methods))
     return graphs_of.plain(model, vector)
 
 
@@ -340,10 +284,12 @@ def check_shapes(
     """Differences to torch by shape. Only fp32 has to meet the tolerance here; the others are judged
     on real text."""
     file = folder / f"{graph}.onnx"
-    if graph == "perturbed":
-        found = parity.perturbed(model, file, noise_place(methods))
-    elif graph == "paired":
-        found = parity.paired(model, file, _mixup(methods))
+    if graph == "paired":
+        pairing = trained.pairing_of(methods)
+        assert pairing is not None
+        found = parity.paired(model, file, pairing)
+    elif graph == "perturbed":
+        found = parity.perturbed(model, file, trained.noise_place(methods))
     else:
         found = parity.plain(model, file)
     worst = max(found, key=lambda shape: found[shape])
@@ -354,10 +300,6 @@ def check_shapes(
             "report this with the encoder's config.json",
         )
     return found
-
-
-def _mixup(methods: Sequence[Method]) -> XMixup:
-    return next(method for method in methods if isinstance(method, XMixup))
 
 
 def installed(packages: Sequence[str]) -> dict[str, str]:

@@ -16,20 +16,23 @@ from tqdm import tqdm
 from xlt_serve import calibration as calibrate
 from xlt_serve.classifier import Classifier as Served
 from xlt_serve.errors import DataError, ExportRefused, UsageError
+from xlt_serve.runtime.runners import Runner, Runners
+from xlt_serve.runtime.steps import RunRequest
+from xlt_serve.smoothing.noise import Noise
 from xlt_serve.text.tokens import Piece
 from xlt_training.data import languages, load_split
 from xlt_training.data.files import read_rows
 from xlt_training.data.tasks import to_examples
 from xlt_training.export import invariance
-from xlt_training.export.runs import in_batches, runner
 from xlt_training.loop import evaluate
+from xlt_training.loop.method import Pairing
 from xlt_training.loop.model import Description
 from xlt_training.loop.network import Classifier
 from xlt_training.loop.types import Example
-from xlt_training.methods.xmixup import XMixup
 
 INVARIANCE_TEXTS = 42
-DEVIATION = 0.05  # noise in the check of the perturbed graph's invariance
+NOISE = Noise("gaussian", 0.05)  # in the check of the perturbed graph's invariance
+BUDGET = 2048  # tokens of a batch
 
 
 @dataclass(frozen=True)
@@ -85,7 +88,7 @@ def real_text(
 
 def judge(
     model: Classifier,
-    mixup: XMixup | None,
+    pairing: Pairing | None,
     draft: Served,
     texts: dict[str, Text],
     description: Description,
@@ -93,22 +96,9 @@ def judge(
     target_error: float | None = None,
 ) -> Verdict:
     """Compare, score and calibrate; refuse where a language agrees with torch on too few texts."""
-    bundle = draft.bundle
-    agreement: dict[str, dict[str, dict[str, float]]] = {}
-    on_dev: dict[str, dict[str, np.ndarray]] = {}
-    expected: dict[str, np.ndarray] = {}
+    runners = Runners(draft.bundle, None, BUDGET)
     pieces = {language: tokenised(draft, [*t.dev, *t.more]) for language, t in texts.items()}
-    for graph in bundle.manifest.graphs:
-        run = runner(bundle, graph)
-        agreement[graph], on_dev[graph] = {}, {}
-        for language, text in tqdm(
-            texts.items(), disable=not sys.stderr.isatty(), desc=f"{graph}: comparing with torch"
-        ):
-            given = in_batches(run, pieces[language])
-            if graph != "perturbed":  # without noise it computes what the plain one does
-                expected[language] = torch_logits(graph, model, mixup, [*text.dev, *text.more])
-            agreement[graph][language] = compared(given, expected[language])
-            on_dev[graph][language] = given[: len(text.dev)]
+    agreement, on_dev = compared_with_torch(runners, model, pairing, texts, pieces)
     refuse_disagreement(agreement, least)
     source = description.source_language
     truth = {language: numbered(text.dev, description.labels) for language, text in texts.items()}
@@ -135,10 +125,54 @@ def judge(
     checks = {
         "languages": agreement["plain"],
         "graphs": {graph: rows for graph, rows in agreement.items() if graph != "plain"},
-        "invariance": check_invariance(draft, pieces),
+        "invariance": check_invariance(runners, pieces),
         "lengths": {"histogram": length_histogram(lengths)},
     }
     return Verdict(checks, scores, calibration)
+
+
+Agreement = dict[str, dict[str, dict[str, float]]]
+"""By graph and language."""
+
+
+def compared_with_torch(
+    runners: Runners,
+    model: Classifier,
+    pairing: Pairing | None,
+    texts: dict[str, Text],
+    pieces: dict[str, list[Piece]],
+) -> tuple[Agreement, dict[str, dict[str, np.ndarray]]]:
+    """How well each graph agrees with torch in each language, and its logits of the dev texts."""
+    agreement: Agreement = {}
+    on_dev: dict[str, dict[str, np.ndarray]] = {}
+    expected: dict[str, np.ndarray] = {}
+    for graph in runners.bundle.manifest.graphs:
+        agreement[graph], on_dev[graph] = {}, {}
+        for language, text in tqdm(
+            texts.items(), disable=not sys.stderr.isatty(), desc=f"{graph}: comparing with torch"
+        ):
+            given = graph_logits(runners, graph, pieces[language])
+            if graph != "perturbed":  # without noise it computes what the plain one does
+                expected[language] = torch_logits(graph, model, pairing, [*text.dev, *text.more])
+            agreement[graph][language] = compared(given, expected[language])
+            on_dev[graph][language] = given[: len(text.dev)]
+    return agreement, on_dev
+
+
+def graph_logits(runners: Runners, graph: str, pieces: Sequence[Piece]) -> np.ndarray:
+    """[pieces, streams, labels] as serving computes them: without noise, each text its own pair."""
+    io = runners.of(graph).io
+    return io.logits_of(runners.run(RunRequest(graph, [io.row(piece) for piece in pieces])))
+
+
+def in_one_batch(runner: Runner) -> invariance.Run:
+    """The logits of texts that share a batch; a graph that takes noise gets some."""
+
+    def run(pieces: Sequence[Piece], padding: int) -> np.ndarray:
+        rows = [runner.io.row(piece, NOISE) for piece in pieces]
+        return runner.io.logits_of(runner.run(rows, padding))
+
+    return run
 
 
 def tokenised(draft: Served, examples: Sequence[Example]) -> list[Piece]:
@@ -150,16 +184,16 @@ def tokenised(draft: Served, examples: Sequence[Example]) -> list[Piece]:
 
 @torch.inference_mode()
 def torch_logits(
-    graph: str, model: Classifier, mixup: XMixup | None, examples: Sequence[Example]
+    graph: str, model: Classifier, pairing: Pairing | None, examples: Sequence[Example]
 ) -> np.ndarray:
     """What ``graph`` should give, [texts, streams, labels]: without noise, each text its own pair."""
     if graph != "paired":
         return evaluate.logits(model, examples)[:, None]
-    assert mixup is not None
+    assert pairing is not None
     out = []
     for start in range(0, len(examples), 64):
         batch = model.batch(examples[start : start + 64])
-        mixed = mixup.mix(model, batch, batch)
+        mixed = pairing.mix(model, batch, batch)
         out.append(torch.stack([mixed.target.logits, mixed.source.logits], dim=1).numpy())
     return np.concatenate(out)
 
@@ -173,7 +207,7 @@ def compared(given: np.ndarray, expected: np.ndarray) -> dict[str, float]:
     }
 
 
-def refuse_disagreement(agreement: dict[str, dict[str, dict[str, float]]], least: float) -> None:
+def refuse_disagreement(agreement: Agreement, least: float) -> None:
     bad = {
         f"{graph} {language}": row["agreement"]
         for graph, rows in agreement.items()
@@ -278,19 +312,17 @@ def set_threshold(
             )
 
 
-def check_invariance(draft: Served, pieces: dict[str, list[Piece]]) -> dict[str, Any]:
+def check_invariance(runners: Runners, pieces: dict[str, list[Piece]]) -> dict[str, Any]:
     """Of every graph, on a few texts of each language."""
     each = max(1, INVARIANCE_TEXTS // len(pieces))
     chosen = [piece for language in pieces.values() for piece in language[:each]]
     chosen = chosen[:INVARIANCE_TEXTS]
+    manifest = runners.bundle.manifest
     return {
         graph: invariance.measure(
-            runner(draft.bundle, graph, DEVIATION),
-            chosen,
-            described.precision,
-            draft.bundle.manifest.max_length,
+            in_one_batch(runners.of(graph)), chosen, described.precision, manifest.max_length
         ).to_dict()
-        for graph, described in draft.bundle.manifest.graphs.items()
+        for graph, described in manifest.graphs.items()
     }
 
 

@@ -6,7 +6,7 @@ import ast
 import contextlib
 import logging
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -15,16 +15,18 @@ import onnx
 import torch
 from torch import Tensor, nn
 
+from xlt_serve.runtime import shapes
+from xlt_serve.runtime.graph_io import GraphIO, PairedIO, PerturbedIO, PlainIO
 from xlt_training.loop.architectures import OPEN_LAYERS
+from xlt_training.loop.method import Pairing
 from xlt_training.loop.network import Classifier, longest
 from xlt_training.loop.types import Batch
-from xlt_training.methods.xmixup import Gate, mix
 
 SCOPES = "pkg.torch.onnx.name_scopes"
 OPSET = 23  # has the Attention operator, which onnxruntime runs fused and TensorRT ≥ 10.14 parses
 
 # Sizes of 0 or 1 would be taken for constants: trace with these.
-_TEXTS, _LENGTH, _DRAWS = 2, 8, 3
+EXAMPLE = {"batch": 2, "texts": 2, "draws": 3, "length": 8, "source_length": 11}
 
 
 class _Plain(nn.Module):
@@ -76,9 +78,9 @@ class _Perturbed(nn.Module):
 class _Paired(nn.Module):
     """A text and its translation, mixed: both streams' logits and the ratio λ."""
 
-    def __init__(self, model: Classifier, layer: int) -> None:
+    def __init__(self, model: Classifier, pairing: Pairing) -> None:
         super().__init__()
-        self.model, self.layer = model, layer
+        self.model, self.pairing = model, pairing
 
     def forward(
         self,
@@ -89,11 +91,9 @@ class _Paired(nn.Module):
         token_type_ids: Tensor | None = None,
         source_type_ids: Tensor | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        gate: Any = self.model.slots["mixup"]
-        assert isinstance(gate, Gate)
         target = _batch(input_ids, attention_mask, token_type_ids)
         source = _batch(source_ids, source_mask, source_type_ids)
-        out = mix(self.model, target, source, self.layer, gate)
+        out = self.pairing.mix(self.model, target, source)
         return out.target.logits, out.source.logits, out.ratio
 
 
@@ -101,65 +101,31 @@ def _batch(ids: Tensor, mask: Tensor, types: Tensor | None) -> Batch:
     return Batch(input_ids=ids, attention_mask=mask, labels=mask, token_type_ids=types)
 
 
-def input_names(model: Classifier) -> tuple[str, ...]:
-    names = ("input_ids", "attention_mask")
-    return (*names, "token_type_ids") if model.encoding.type_ids else names
-
-
 def plain(model: Classifier, vector: nn.Module | None = None) -> onnx.ModelProto:
-    """input_ids, attention_mask (, token_type_ids) [batch, length] → logits [batch, labels], and with
-    ``vector`` (Identity: as it is) also vector [batch, width]."""
-    ids, mask, types = _example_text()
-    text = {0: torch.export.Dim("batch"), 1: _length(model, "length")}
-    names = input_names(model)
-    example = (ids, mask, types)[: len(names)]
+    """Texts → logits [batch, labels], and with ``vector`` (Identity: as it is) also vector
+    [batch, width]."""
+    io = PlainIO(PlainIO.inputs(model.encoding.type_ids), model.tokenizer.pad_token_id)
+    outputs = [*io.logits, *([] if vector is None else ["vector"])]
     with first_token_only(model):
-        outputs = ["logits"] if vector is None else ["logits", "vector"]
-        return _export(_Plain(model, vector), example, names, [text] * len(names), outputs)
+        return _export(_Plain(model, vector), model, io, outputs)
 
 
 def perturbed(model: Classifier, at: str) -> onnx.ModelProto:
-    """input_ids, attention_mask [texts, length], row [draws], noise [draws, length, width] (or [draws,
-    width] at the encoder's output) → logits [draws, labels]."""
-    ids, mask, types = _example_text()
-    row = torch.tensor([0, 1, 1])
-    extra = longest(model.hf) - model.room  # soft prompts are positions too
-    length, draws = _length(model, "length"), torch.export.Dim("draws")
-    text = {0: torch.export.Dim("texts"), 1: length}
-    if at == "encoder":
-        noise, noise_dims = torch.zeros(_DRAWS, model.width), {0: draws}
-    else:
-        noise = torch.zeros(_DRAWS, _LENGTH + extra, model.width)
-        noise_dims = {0: draws, 1: length + extra if extra else length}
-    example: list[Tensor] = [ids, mask, row, noise]
-    names = ["input_ids", "attention_mask", "row", "noise"]
-    dims: list[dict[int, Any]] = [text, text, {0: draws}, noise_dims]
-    if model.encoding.type_ids:
-        example, names, dims = [*example, types], [*names, "token_type_ids"], [*dims, text]
+    """Texts, the row of each draw and its noise → logits [draws, labels]."""
+    prompts = longest(model.hf) - model.room  # soft prompts are positions too
+    extra = None if at == "encoder" else prompts
+    inputs = PerturbedIO.inputs(model.encoding.type_ids, model.width, extra)
+    io = PerturbedIO(inputs, model.tokenizer.pad_token_id)
     with first_token_only(model):
-        return _export(_Perturbed(model, at), example, names, dims, ["logits"])
+        return _export(_Perturbed(model, at), model, io, list(io.logits))
 
 
-def paired(model: Classifier, layer: int) -> onnx.ModelProto:
-    """Target and source ids and masks → target_logits, source_logits [batch, labels], ratio [batch]."""
-    ids, mask, types = _example_text()
-    source = torch.full((_TEXTS, _LENGTH + 3), 3)
-    source_mask = torch.ones_like(source)
-    source_mask[0, 6:] = 0
-    batch = torch.export.Dim("batch")
-    target_dims = {0: batch, 1: _length(model, "length")}
-    source_dims = {0: batch, 1: _length(model, "source_length")}
-    example = [ids, mask, source, source_mask]
-    names = ["input_ids", "attention_mask", "source_ids", "source_mask"]
-    dims = [target_dims, target_dims, source_dims, source_dims]
-    if model.encoding.type_ids:
-        example += [types, torch.zeros_like(source)]
-        names += ["token_type_ids", "source_type_ids"]
-        dims += [target_dims, source_dims]
-    outputs = ["target_logits", "source_logits", "ratio"]
+def paired(model: Classifier, pairing: Pairing) -> onnx.ModelProto:
+    """Texts and their translations → target_logits, source_logits [batch, labels], ratio [batch]."""
+    io = PairedIO(PairedIO.inputs(model.encoding.type_ids), model.tokenizer.pad_token_id)
     # At the last layer, the cross-attention would read all tokens behind the attention.
-    with first_token_only(model) if layer < model.depth else contextlib.nullcontext():
-        return _export(_Paired(model, layer), example, names, dims, outputs)
+    with first_token_only(model) if pairing.layer < model.depth else contextlib.nullcontext():
+        return _export(_Paired(model, pairing), model, io, [*io.logits, "ratio"])
 
 
 @contextmanager
@@ -170,7 +136,7 @@ def first_token_only(model: Classifier) -> Iterator[None]:
     Soft prompts count positions behind the encoder, and other families have other layers: they run
     as they are.
     """
-    if model.hf.config.model_type not in OPEN_LAYERS or "prompt" in model.slots:
+    if model.hf.config.model_type not in OPEN_LAYERS or model.prompt is not None:
         yield
         return
     last: Any = model.layers("export")[-1]
@@ -182,24 +148,25 @@ def first_token_only(model: Classifier) -> Iterator[None]:
         handle.remove()
 
 
-def _example_text() -> tuple[Tensor, Tensor, Tensor]:
-    ids = torch.full((_TEXTS, _LENGTH), 3)
-    mask = torch.ones_like(ids)
-    mask[1, 5:] = 0
-    return ids, mask, torch.zeros_like(ids)
-
-
-def _length(model: Classifier, name: str) -> Any:
-    return torch.export.Dim(name, max=model.room)
+def _dynamic(model: Classifier, io: GraphIO[Any]) -> dict[str, dict[int, Any]]:
+    """The named dimensions of each input, for the exporter."""
+    named = {
+        name: torch.export.Dim(name, max=model.room if name in shapes.LENGTHS else None)
+        for name in shapes.names(io.dims)
+    }
+    out: dict[str, dict[int, Any]] = {}
+    for name, dims in io.dims.items():
+        parts = enumerate(shapes.split(dim) for dim in dims)
+        out[name] = {
+            axis: named[dim] + more if more else named[dim] for axis, (dim, more) in parts if dim
+        }
+    return out
 
 
 def _export(
-    module: nn.Module,
-    example: Sequence[Tensor],
-    names: Sequence[str],
-    dims: Sequence[dict[int, Any]],
-    outputs: list[str],
+    module: nn.Module, model: Classifier, io: GraphIO[Any], outputs: list[str]
 ) -> onnx.ModelProto:
+    example = io.example(EXAMPLE, model.hf.config.vocab_size, ragged=True)
     # The exporter talks about its own deprecations and about packages that we don't use.
     registration = logging.getLogger("torch.onnx._internal.exporter._registration")
     level = registration.level
@@ -210,11 +177,11 @@ def _export(
             program = torch.onnx.export(
                 module.eval(),
                 # Missing optional inputs in the middle would shift those behind them.
-                kwargs=dict(zip(names, example, strict=True)),
+                kwargs={name: torch.from_numpy(example[name]) for name in io.dims},
                 dynamo=True,
                 opset_version=OPSET,
-                dynamic_shapes=dict(zip(names, dims, strict=True)),
-                input_names=list(names),
+                dynamic_shapes=_dynamic(model, io),
+                input_names=list(io.dims),
                 output_names=outputs,
                 verbose=False,
             )

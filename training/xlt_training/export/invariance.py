@@ -6,13 +6,15 @@ Smoothed votes are only worth their certificate if they do. Per-tensor int8 scal
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
 
 from xlt_serve.text.tokens import Piece
-from xlt_training.export.runs import Run
+
+Run = Callable[[Sequence[Piece], int], np.ndarray]
+"""(texts that go into one batch, columns of padding to add) → logits [texts, streams, labels]."""
 
 TOLERANCE = {"fp32": 1e-5, "int8": 1e-3, "fp16": 1e-2}
 BATCHES = 20

@@ -2,101 +2,102 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from xlt_serve.runtime.graph_io import (
+    NOISE,
+    ROW,
+    TEXT,
+    TRANSLATION,
+    GraphIO,
+    PairedIO,
+    PerturbedIO,
+    PlainIO,
+    Stream,
+)
 from xlt_serve.runtime.session import Session
+from xlt_training.loop.method import Pairing
 from xlt_training.loop.network import Classifier
 from xlt_training.loop.types import Batch
-from xlt_training.methods.xmixup import XMixup
 
 SHAPES = ((1, 1), (1, 2), (2, 1), (1, 16), (3, 37), (8, 128), (8, 512))
 
 Differences = dict[str, float]
-
-
-def random_batch(model: Classifier, rows: int, width: int, generator: torch.Generator) -> Batch:
-    """Ids of any piece, each row padded a little more than the one before it."""
-    width = min(width, model.room)
-    ids = torch.randint(4, model.hf.config.vocab_size, (rows, width), generator=generator)
-    mask = torch.ones_like(ids)
-    for row in range(rows):
-        mask[row, max(1, width - row * width // rows) :] = 0
-    ids[mask == 0] = model.tokenizer.pad_token_id
-    types = (torch.arange(width) >= width // 2).long().repeat(rows, 1)
-    return Batch(ids, mask, mask, types if model.encoding.type_ids else None)
+Tensors = Mapping[str, Tensor]
 
 
 def plain(model: Classifier, file: Path) -> Differences:
     """Largest logit difference by shape."""
-    session = Session(file)
 
-    def difference(batch: Batch, _: torch.Generator) -> float:
-        given = session.run(_arrays(batch.inputs()))["logits"]
-        return float(np.abs(given - model(batch).logits.numpy()).max())
+    def expected(given: Tensors) -> dict[str, Tensor]:
+        return dict(zip(PlainIO.logits, [model(batch_of(given)).logits], strict=True))
 
-    return _over_shapes(model, difference)
+    return _over_shapes(model, PlainIO, file, expected)
 
 
 def perturbed(model: Classifier, file: Path, at: str) -> Differences:
     """The same with two draws for each text, under noise a tenth as large as E(x) itself."""
-    session = Session(file)
 
-    def difference(batch: Batch, generator: torch.Generator) -> float:
-        row = torch.arange(len(batch.input_ids)).repeat(2)
+    def expected(given: Tensors) -> dict[str, Tensor]:
+        batch, row, noise = batch_of(given), given[ROW], given[NOISE]
         types = None if batch.token_type_ids is None else batch.token_type_ids[row]
         draws = Batch(batch.input_ids[row], batch.attention_mask[row], row, types)
-        place = model.embed(batch) if at == "embeddings" else model.zero_shift(batch)
-        noise = 0.1 * torch.randn(place[row].shape, generator=generator)
         if at == "embeddings":
-            expected = model(replace(draws, embeddings=place[row] + noise)).logits
+            moved = replace(draws, embeddings=model.embed(batch)[row] + noise)
         else:
-            expected = model(replace(draws, shift=noise)).logits
-        feeds = batch.inputs() | {"row": row, "noise": noise}
-        given = session.run(_arrays(feeds))["logits"]
-        return float(np.abs(given - expected.numpy()).max())
+            moved = replace(draws, shift=noise)
+        return dict(zip(PerturbedIO.logits, [model(moved).logits], strict=True))
 
-    return _over_shapes(model, difference)
+    def sizes(rows: int, width: int) -> dict[str, int]:
+        return {PerturbedIO.rows: 2 * rows}
+
+    return _over_shapes(model, PerturbedIO, file, expected, sizes)
 
 
-def paired(model: Classifier, file: Path, method: XMixup) -> Differences:
+def paired(model: Classifier, file: Path, pairing: Pairing) -> Differences:
     """Both streams and the ratio, the source a little shorter than the target."""
-    session = Session(file)
 
-    def difference(batch: Batch, generator: torch.Generator) -> float:
-        rows, width = batch.input_ids.shape
-        source = random_batch(model, rows, max(1, width * 2 // 3), generator)
-        mixed = method.mix(model, batch, source)
-        feeds = batch.inputs()
-        feeds |= {"source_ids": source.input_ids, "source_mask": source.attention_mask}
-        if source.token_type_ids is not None:
-            feeds["source_type_ids"] = source.token_type_ids
-        given = session.run(_arrays(feeds))
-        expected = {
-            "target_logits": mixed.target.logits,
-            "source_logits": mixed.source.logits,
-            "ratio": mixed.ratio,
-        }
-        return max(float(np.abs(given[k] - v.numpy()).max()) for k, v in expected.items())
+    def expected(given: Tensors) -> dict[str, Tensor]:
+        mixed = pairing.mix(model, batch_of(given), batch_of(given, TRANSLATION))
+        logits = [mixed.target.logits, mixed.source.logits]
+        return {**dict(zip(PairedIO.logits, logits, strict=True)), "ratio": mixed.ratio}
 
-    return _over_shapes(model, difference)
+    def sizes(rows: int, width: int) -> dict[str, int]:
+        return {TRANSLATION.length: max(1, width * 2 // 3)}
+
+    return _over_shapes(model, PairedIO, file, expected, sizes)
+
+
+def batch_of(given: Tensors, stream: Stream = TEXT) -> Batch:
+    """One stream of a graph's inputs as the torch model takes it."""
+    return Batch(given[stream.ids], given[stream.mask], given[stream.mask], given.get(stream.types))
 
 
 @torch.inference_mode()
 def _over_shapes(
-    model: Classifier, difference: Callable[[Batch, torch.Generator], float]
+    model: Classifier,
+    kind: type[GraphIO[Any]],
+    file: Path,
+    expected: Callable[[Tensors], dict[str, Tensor]],
+    sizes: Callable[[int, int], dict[str, int]] = lambda rows, width: {},
 ) -> Differences:
-    generator = torch.Generator().manual_seed(0)
-    return {
-        f"{rows}x{width}": difference(random_batch(model, rows, width, generator), generator)
-        for rows, width in SHAPES
-    }
-
-
-def _arrays(feeds: dict[str, Tensor]) -> dict[str, np.ndarray]:
-    return {name: value.numpy() for name, value in feeds.items()}
+    """``sizes``: of dimensions that are neither the rows nor the width."""
+    session = Session(file)
+    io = kind(session.dims, model.tokenizer.pad_token_id)
+    out = {}
+    for rows, widest in SHAPES:
+        width = min(widest, model.room)
+        chosen = io.sizes(rows, width) | sizes(rows, width)
+        feeds = io.example(chosen, model.hf.config.vocab_size, ragged=True)
+        given = session.run(feeds)
+        wanted = expected({name: torch.from_numpy(array) for name, array in feeds.items()})
+        found = [np.abs(given[name] - value.numpy()).max() for name, value in wanted.items()]
+        out[f"{rows}x{widest}"] = float(np.max(found))
+    return out

@@ -6,17 +6,58 @@ Sizes come from optimum's normalised configs, which know that DistilBERT calls i
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from typing import Any, cast
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, cast
 
 import torch
 from optimum.utils import NormalizedConfigManager
 from torch import Tensor, nn
+from torch.nn.attention.flex_attention import BlockMask
 from transformers import PreTrainedModel
 
 from xlt_serve.errors import UsageError
 
 Head = Callable[[Any, Tensor, Tensor], Tensor]
+Mask = Tensor | BlockMask | None
+"""As transformers makes it for the attention that a model uses."""
+
+
+class SelfAttention(Protocol):
+    """The projections to queries, keys and values."""
+
+    query: nn.Linear
+    key: nn.Linear
+    value: nn.Linear
+    dropout: nn.Dropout
+    attention_head_size: int
+
+
+class Projection(Protocol):
+    """What stands behind the attention, and behind the feed-forward layer: up to the residual."""
+
+    dense: nn.Linear
+    dropout: nn.Dropout
+    LayerNorm: nn.LayerNorm
+
+
+class Attention(Protocol):
+    self: SelfAttention
+    output: Projection
+
+    def __call__(self, states: Tensor, mask: Mask) -> tuple[Tensor, ...]: ...
+
+
+class EncoderLayer(Protocol):
+    """A layer of BERT's kind, as methods that work inside it see it."""
+
+    attention: Attention
+    output: Projection
+
+    def __call__(self, states: Tensor, mask: Mask) -> Tensor: ...
+
+    def requires_grad_(self, wanted: bool) -> object: ...
+
+    def feed_forward_chunk(self, states: Tensor) -> Tensor: ...
 
 
 def _bert(hf: Any, last: Tensor, mask: Tensor) -> Tensor:
@@ -65,7 +106,7 @@ def depth(hf: PreTrainedModel) -> int:
     return int(_sizes(hf).num_layers)
 
 
-def layers(hf: PreTrainedModel, who: str) -> nn.ModuleList:
+def layers(hf: PreTrainedModel, who: str) -> Sequence[EncoderLayer]:
     """The encoder's layers for a method that works inside them."""
     kind = hf.config.model_type
     if kind not in OPEN_LAYERS:
@@ -74,7 +115,8 @@ def layers(hf: PreTrainedModel, who: str) -> nn.ModuleList:
             f"works inside the layers of {', '.join(OPEN_LAYERS)}; this encoder is {kind}",
             "choose such an encoder, or another method",
         )
-    return cast(nn.ModuleList, hf.base_model.encoder.layer)
+    encoder: Any = hf.base_model.encoder
+    return cast(Sequence[EncoderLayer], encoder.layer)
 
 
 def embedding_inputs(embeddings: nn.Module, inputs: dict[str, Tensor]) -> dict[str, Tensor]:

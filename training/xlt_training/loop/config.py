@@ -1,27 +1,27 @@
-"""A training config: TOML, strict keys, ``key=value`` overrides, every problem in one message."""
+"""A training config: a TOML file or names, strict keys, ``key=value`` overrides, every problem in one
+message."""
 
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import math
-import tomllib
 import types
 import typing
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from xlt_serve.errors import ConfigError, DataError
+from xlt_serve.errors import ConfigError
 from xlt_training.data import TASKS
-from xlt_training.loop import composition
-from xlt_training.loop.method import Method
+from xlt_training.loop import composition, recipes, tables
+from xlt_training.loop.method import Method, Trait
+from xlt_training.loop.tables import unknown
 from xlt_training.methods import METHODS
 from xlt_training.methods.vanilla import Vanilla
 
 FREEZE_ALL = 1000
 """More layers than any encoder has."""
-_NORMS = [METHODS[name] for name in composition.NORMS]
 
 
 @dataclass
@@ -115,20 +115,31 @@ class Config:
         return out
 
 
-def load(file: Path, overrides: list[str] | None = None) -> Config:
+def load(file: Path, overrides: Sequence[str] = ()) -> Config:
     """Read, override, check. ``overrides`` are ``dotted.key=value`` with TOML values."""
-    try:
-        table = tomllib.loads(file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise DataError(file, "is not there", "give the path of a config (.toml)") from None
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ConfigError(file, [f"is not TOML ({error})"]) from None
+    return _checked(tables.read(file), overrides, file, [])
+
+
+def named(task: str, methods: str | Sequence[str], overrides: Sequence[str] = ()) -> Config:
+    """The same by names: ``named("sib200", "synonyms,ear")``, methods outermost first."""
+    names = methods.split(",") if isinstance(methods, str) else list(methods)
     problems: list[str] = []
-    for override in overrides or []:
-        _override(table, override, problems)
+    given = {override.partition("=")[0] for override in overrides}
+    table = recipes.resolved(task, names, given, problems)
+    said = f"--task {task} --method {','.join(names)}"
+    if not table:
+        raise ConfigError(said, problems)
+    return _checked(table, overrides, said, problems)
+
+
+def _checked(
+    table: dict[str, Any], overrides: Sequence[str], source: object, problems: list[str]
+) -> Config:
+    for override in overrides:
+        tables.override(table, override, problems)
     config = _config(table, problems)
     if problems or config is None:
-        raise ConfigError(file, problems)
+        raise ConfigError(source, problems)
     return config
 
 
@@ -150,7 +161,7 @@ def _config(table: dict[str, Any], problems: list[str]) -> Config | None:
             if not getattr(config.task, name)
         ]
     elif config.task.name not in TASKS:
-        problems.append(_unknown("task.name", config.task.name, [*TASKS, "files"]))
+        problems.append(unknown("task.name", config.task.name, [*TASKS, "files"]))
     elif not config.task.data:
         problems.append("task.data is required: a folder with the task's files, or 'hub'")
     return config
@@ -159,15 +170,15 @@ def _config(table: dict[str, Any], problems: list[str]) -> Config | None:
 def _stages(
     entries: Any, common_train: Any, common: list[Method], problems: list[str]
 ) -> list[Stage]:
-    out = []
-    tables = isinstance(entries, list) and all(isinstance(entry, dict) for entry in entries)
-    if not tables or not entries:
+    out: list[Stage] = []
+    sound = isinstance(entries, list) and all(isinstance(entry, dict) for entry in entries)
+    if not sound or not entries:
         problems.append("stage must be one or more tables: write [[stage]]")
         return out
     for number, entry in enumerate(entries):
         prefix = f"stage[{number}]." if entry else ""
         for key in sorted(set(entry) - {"train", "method"}):
-            problems.append(_unknown(f"{prefix}{key}", None, ("train", "method")))
+            problems.append(unknown(f"{prefix}{key}", None, ("train", "method")))
         own = entry.get("train", {})
         if not isinstance(own, dict) or not isinstance(common_train, dict):
             problems.append(f"{prefix}train must be a table")
@@ -202,7 +213,7 @@ def _head_alone(first: Stage) -> Stage:
         learning_rate=first.train.head_rate,
         freeze=FREEZE_ALL,
     )
-    norms = [method for method in first.methods if isinstance(method, tuple(_NORMS))]
+    norms = [method for method in first.methods if method.has(Trait.NORM)]
     return Stage(train, norms or [Vanilla()])
 
 
@@ -218,7 +229,7 @@ def _methods(entries: Any, prefix: str, problems: list[str]) -> list[Method]:
             problems.append(f"{prefix}[{number}].name is required, a string")
             continue
         if name not in METHODS:
-            problems.append(_unknown(f"{prefix}[{number}].name", name, METHODS))
+            problems.append(unknown(f"{prefix}[{number}].name", name, METHODS))
             continue
         method = _parse(METHODS[name], settings, f"{prefix}[{number}].", problems)
         if method is not None:
@@ -233,7 +244,7 @@ def _parse(kind: type, table: dict[str, Any], prefix: str, problems: list[str]) 
     known = {f.name: f for f in dataclasses.fields(kind) if f.name != "stages"}
     for key in table:
         if key not in known:
-            problems.append(_unknown(f"{prefix}{key}", None, known))
+            problems.append(unknown(f"{prefix}{key}", None, known))
     values: dict[str, Any] = {}
     failed = False
     for name, spec in known.items():
@@ -279,53 +290,3 @@ def _value(value: Any, hint: Any) -> tuple[Any, str]:
     if isinstance(value, hint) and not (hint is int and isinstance(value, bool)):
         return value, ""
     return value, f"must be {hint.__name__}, was: {value!r}"
-
-
-def _override(table: dict[str, Any], override: str, problems: list[str]) -> None:
-    key, equals, text = override.partition("=")
-    if not equals or not key:
-        problems.append(f"override {override!r} is not key=value")
-        return
-    try:
-        value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        value = text  # a bare word is a string
-    *parents, last = key.split(".")
-    places: list[Any] = [table]
-    if parents[:1] == ["method"] and "method" not in table:  # those of the stages
-        parents = parents[1:]
-        stages = table.get("stage", [])
-        places = [entry for stage in stages for entry in _inside(stage, "method")]
-    for parent in parents:
-        places = [inside for place in places for inside in _inside(place, parent)]
-    if not places or not all(isinstance(place, dict) for place in places):
-        problems.append(
-            f"override {override!r} goes into a value that is not a table; of a list name the entry: "
-            "method.NAME.key=value, stage.0.train.key=value"
-        )
-        return
-    for place in places:
-        place[last] = value
-
-
-def _inside(place: Any, key: str) -> list[Any]:
-    """What a key leads to: in a table, or in a list of tables by number or name."""
-    if isinstance(place, dict):
-        return [place.setdefault(key, {})]
-    if not isinstance(place, list):
-        return []
-    if key.isdigit():
-        return place[int(key) : int(key) + 1]
-    return [entry for entry in place if isinstance(entry, dict) and entry.get("name") == key]
-
-
-def _unknown(key: str, value: Any, known: typing.Iterable[str]) -> str:
-    names = list(known)
-    wrong = key.rpartition(".")[2] if value is None else str(value)
-    near = difflib.get_close_matches(wrong, names, 1)
-    hint = f", did you mean {near[0]!r}?" if near else f"; known: {', '.join(names)}"
-    return (
-        f"{key} is not a known key{hint}"
-        if value is None
-        else f"{key} = {value!r} is unknown{hint}"
-    )

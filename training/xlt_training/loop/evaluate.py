@@ -13,9 +13,9 @@ from tqdm import tqdm
 from xlt_serve.errors import DataError, UsageError
 from xlt_serve.runtime.batching import plan
 from xlt_training.data import languages, load_split
+from xlt_training.loop.method import Pairing
 from xlt_training.loop.network import Classifier
 from xlt_training.loop.types import Example
-from xlt_training.methods.xmixup import XMixup
 
 Predict = Callable[[Sequence[Example]], list[str | None]]
 
@@ -47,19 +47,19 @@ def logits(model: Classifier, examples: Sequence[Example]) -> np.ndarray:
 
 @torch.inference_mode()
 def paired_probabilities(
-    method: XMixup,
+    method: Pairing,
     model: Classifier,
     examples: Sequence[Example],
     sources: Sequence[Example],
     size: int = 16,
 ) -> np.ndarray:
-    """X-Mixup's prediction: the mean of both streams' probabilities, or of the source stream and a
+    """The prediction of a model that mixes: the mean of both streams' probabilities, or of the source stream and a
     plain pass where the method was trained to predict without mixing."""
     model.eval()
     out = []
     for start in range(0, len(examples), size):
         batch = model.batch(examples[start : start + size])
-        mixed = method.mixed(model, batch, list(sources[start : start + size]))
+        mixed = method.mix(model, batch, model.batch(sources[start : start + size]))
         target = mixed.target.logits if method.mixup_inference else model(batch).logits
         out.append((target.softmax(-1) + mixed.source.logits.softmax(-1)).cpu().numpy() / 2)
     return np.concatenate(out)

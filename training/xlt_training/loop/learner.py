@@ -16,8 +16,8 @@ from transformers.trainer_pt_utils import LengthGroupedSampler
 from xlt_serve.calibration import negative_log_likelihood, softmax
 from xlt_serve.errors import UsageError
 from xlt_training.loop.method import Method, compose
-from xlt_training.loop.network import Classifier, Output
-from xlt_training.loop.types import Batch, Example, Loss
+from xlt_training.loop.network import Classifier
+from xlt_training.loop.types import Batch, Example, Loss, Output
 
 
 def tensors(batch: Batch) -> dict[str, Any]:
@@ -125,7 +125,7 @@ class ObjectiveTrainer(Trainer):
 
     def _get_train_sampler(self, train_dataset: Any = None) -> torch.utils.data.Sampler[int] | None:
         """Trainer's own grouping wants ``input_ids``, which examples have only in their batch."""
-        examples = self.train_dataset if train_dataset is None else train_dataset
+        examples: Any = self.train_dataset if train_dataset is None else train_dataset
         if not self.group_by_length:
             return super()._get_train_sampler(train_dataset)
         lengths = [len(example.text) + len(example.pair or "") for example in examples]
@@ -136,6 +136,7 @@ class ObjectiveTrainer(Trainer):
         """Adam with weight decay on matrices; a parameter may ask for a multiple of the rate."""
         if self.optimizer is None:
             groups: dict[tuple[float, float], list[torch.nn.Parameter]] = defaultdict(list)
+            assert self.model is not None
             for parameter in self.model.parameters():
                 if parameter.requires_grad:
                     decay = self.args.weight_decay if parameter.ndim >= 2 else 0.0

@@ -4,15 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path
+from typing import ClassVar, Protocol
 
 from torch import Tensor
 from torch.nn import functional as F
 
-from xlt_training.loop.network import Classifier, Output
-from xlt_training.loop.types import Batch, Example, Loss
+from xlt_serve.smoothing.noise import Place
+from xlt_serve.text.synonyms import Draws
+from xlt_training.loop.network import Classifier
+from xlt_training.loop.types import Batch, Example, Loss, Mixed, Output
 
 Objective = Callable[[Classifier, Batch], Loss]
+
+
+class Trait(Enum):
+    """What a method does, as far as others must know to compose with it (``loop/composition.py``)."""
+
+    FREEZES = "freezes the encoder, all of it or in part"
+    FREEZES_ALL = "leaves no weight of the encoder free"
+    CHANGES_IDS = "makes batches of other words"
+    CHANGES_EMBEDDINGS = "changes the embeddings"
+    MOVES_WEIGHTS = "moves the weights before training"
+    INSERTS_POSITIONS = "puts vectors between the tokens"
+    NORM = "is a norm before the head"
+    ANCHOR = "is an anchor: holds the weights"
+    PENALTY = "adds a penalty"
+    OBJECTIVE = "has an objective of its own"
+    SECOND_STREAM = "makes the second stream of a pair"
+    SUMS_STREAMS = "sums the loss of both streams"
+    RUNS_STREAMS = "runs both streams itself, past the objectives inside it"
+    MAXIMISES = "attacks the loss inside it"
+    COMPARES_TOKENS = "compares texts token by token"
+    SOURCE_WORDS = "needs words of the source language"
+    TRANSLATIONS = "needs recorded translations of the train set"
 
 
 @dataclass(frozen=True)
@@ -32,13 +58,53 @@ class Context:
     prepared: frozenset[type] = frozenset()
 
 
+@dataclass(frozen=True)
+class TrainedNoise:
+    """Where training put noise; ``kind`` and ``scale`` of what the model has learnt to bear, where it
+    was random."""
+
+    at: Place
+    kind: str = ""
+    scale: float = 0.0
+
+
+@dataclass(frozen=True)
+class TrainedSynonyms:
+    """How training drew synonyms: from which ``table`` ("": the one of the data folder), and from what
+    ``share`` of its words."""
+
+    table: str
+    draws: Draws
+    share: float
+
+
+class Pairing(Protocol):
+    """A method whose model reads a text beside its translation. The streams meet in ``layer``;
+    without ``mixup_inference`` the target is predicted by a plain pass."""
+
+    layer: int
+    mixup_inference: bool
+
+    def mix(self, model: Classifier, target: Batch, source: Batch) -> Mixed: ...
+
+
 @dataclass
 class Method:
     """A dataclass whose fields are its keys in a config. Each hook does nothing unless overridden.
 
     They are called in this order: ``augment``, ``attach``, ``prepare``, then ``objective`` on every
-    batch. Loading a checkpoint calls ``attach`` alone.
+    batch. Loading a checkpoint calls ``attach`` alone. An export asks for the rest.
     """
+
+    traits: ClassVar[frozenset[Trait]] = frozenset()
+    graphs: ClassVar[tuple[str, ...]] = ()
+    """Graphs that an export makes for a model trained so, beside the plain one."""
+
+    @classmethod
+    def has(cls, trait: Trait) -> bool:
+        if trait is Trait.OBJECTIVE:
+            return cls.objective is not Method.objective
+        return trait in cls.traits
 
     def problems(self) -> list[str]:
         """What is wrong with the settings, as far as they alone can tell."""
@@ -60,6 +126,22 @@ class Method:
 
     def predict(self, model: Classifier, batch: Batch) -> Output | None:
         """How a model trained so predicts a source-language batch, where a plain pass is not it."""
+        return None
+
+    def refuses(self, graph: str) -> str:
+        """Why one of its ``graphs`` can't be made with these settings; empty: it can."""
+        return ""
+
+    def noise(self) -> TrainedNoise | None:
+        """The noise that it trained with."""
+        return None
+
+    def synonyms(self) -> TrainedSynonyms | None:
+        """The synonyms that it drew."""
+        return None
+
+    def pairing(self) -> Pairing | None:
+        """How it reads a text beside its translation."""
         return None
 
 

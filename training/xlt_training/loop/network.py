@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor, nn
@@ -18,19 +17,20 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from xlt_training.loop import architectures
 from xlt_training.loop.collate import Encoding
-from xlt_training.loop.types import Batch, Example
+from xlt_training.loop.types import Batch, Example, Output
 
 
-@dataclass
-class Output:
-    """logits [batch, labels]; last [batch, length, width]; states: E(x) and each layer's output; attentions: each layer's maps [batch, heads, length, length]. The last two only
-    where asked for."""
+class SoftPrompts(Protocol):
+    """The slot ``prompt``: trained vectors between the tokens, [length, width]."""
 
-    logits: Tensor
-    last: Tensor
-    attention_mask: Tensor
-    states: tuple[Tensor, ...] = ()
-    attentions: tuple[Tensor, ...] = ()
+    vectors: Tensor
+
+    @property
+    def length(self) -> int: ...
+
+    def insert(self, rows: Tensor, filling: Tensor) -> Tensor: ...
+
+    def remove(self, states: Tensor) -> Tensor: ...
 
 
 class Classifier(nn.Module):
@@ -45,7 +45,8 @@ class Classifier(nn.Module):
         self.slots = nn.ModuleDict()
         self.after: list[str] = []
         self.tokenizer = tokenizer
-        labels = [hf.config.id2label[number] for number in range(hf.config.num_labels)]
+        names: Any = hf.config.id2label  # transformers makes its keys numbers
+        labels = [names[number] for number in sorted(names)]
         self.encoding = Encoding(tokenizer, labels, max_length, reads_type_ids(hf))
         self.step = 0  # optimiser steps so far, for schedules
         self._states = self._attentions = False
@@ -53,8 +54,18 @@ class Classifier(nn.Module):
     @property
     def base(self) -> PreTrainedModel:
         """The encoder without the head."""
-        base: PreTrainedModel = self.hf.base_model
-        return base
+        return cast(PreTrainedModel, self.hf.base_model)
+
+    @property
+    def embeddings(self) -> nn.Module:
+        """The module that gives E(x)."""
+        return cast(nn.Module, self.base.embeddings)
+
+    @property
+    def prompt(self) -> SoftPrompts | None:
+        if "prompt" not in self.slots:
+            return None
+        return cast(SoftPrompts, self.slots["prompt"])
 
     @property
     def width(self) -> int:
@@ -64,7 +75,7 @@ class Classifier(nn.Module):
     def depth(self) -> int:
         return architectures.depth(self.hf)
 
-    def layers(self, who: str) -> nn.ModuleList:
+    def layers(self, who: str) -> Sequence[architectures.EncoderLayer]:
         """The encoder's layers, for ``who`` works inside them; refused where they are of another
         make."""
         return architectures.layers(self.hf, who)
@@ -80,10 +91,7 @@ class Classifier(nn.Module):
     @property
     def room(self) -> int:
         """Tokens that a text may have at most: the position table less the soft prompts."""
-        if "prompt" not in self.slots:
-            return longest(self.hf)
-        prompt: Any = self.slots["prompt"]
-        return longest(self.hf) - int(prompt.length)
+        return longest(self.hf) - (0 if self.prompt is None else self.prompt.length)
 
     def batch(self, examples: Sequence[Example], words: bool = False) -> Batch:
         """Examples as tensors on this model's device."""
@@ -96,7 +104,7 @@ class Classifier(nn.Module):
         """
         if batch.embeddings is not None:
             return batch.embeddings
-        module = self.base.embeddings
+        module = self.embeddings
         embedded: Tensor = module(**architectures.embedding_inputs(module, self._inputs(batch)))
         return embedded
 
@@ -123,13 +131,12 @@ class Classifier(nn.Module):
 
     def encode(self, batch: Batch, **more: bool) -> tuple[Tensor, Any]:
         """The encoder's output [batch, length, width], and all that transformers says of it."""
-        with _replaced_output(self.base.embeddings, batch.embeddings):
+        with _replaced_output(self.embeddings, batch.embeddings):
             inputs = architectures.with_positions(self.hf, self._inputs(batch))
             out = self.base(**inputs, return_dict=True, **more)
         last: Tensor = out.last_hidden_state
-        if "prompt" in self.slots:
-            prompt: Any = self.slots["prompt"]
-            last = prompt.remove(last)
+        if self.prompt is not None:
+            last = self.prompt.remove(last)
         return last, out
 
     def finish(self, batch: Batch, last: Tensor, **more: Any) -> Output:
@@ -161,10 +168,9 @@ class Classifier(nn.Module):
                 yield name, parameter
 
     def _inputs(self, batch: Batch) -> dict[str, Tensor]:
-        inputs = batch.inputs()
-        if "prompt" not in self.slots:
+        inputs, prompt = batch.inputs(), self.prompt
+        if prompt is None:
             return inputs
-        prompt: Any = self.slots["prompt"]
         words = self.base.get_input_embeddings()(inputs.pop("input_ids"))
         one, zero = words.new_ones(prompt.length), words.new_zeros(prompt.length)
         inputs["inputs_embeds"] = prompt.insert(words, prompt.vectors)

@@ -34,7 +34,7 @@ def load_tokenizer(place: str | Path) -> PreTrainedTokenizerFast:
         tokenizer = AutoTokenizer.from_pretrained(place)
     except (OSError, ValueError) as error:
         raise DataError(place, f"has no tokenizer ({_first_line(error)})") from None
-    if not getattr(tokenizer, "is_fast", False):
+    if not isinstance(tokenizer, PreTrainedTokenizerFast):
         raise DataError(place, "has no tokenizer.json", "convert its tokenizer to a fast one")
     return tokenizer
 
@@ -69,9 +69,10 @@ def load_classifier(place: str, settings: dict[str, Any]) -> PreTrainedModel:
     if not sys.stderr.isatty():
         logging.disable_progress_bar()
     try:
-        return AutoModelForSequenceClassification.from_pretrained(
+        model: PreTrainedModel = AutoModelForSequenceClassification.from_pretrained(
             place, use_safetensors=True, dtype=torch.float32, **settings
         )
+        return model
     except OSError as error:
         raise DataError(
             place,

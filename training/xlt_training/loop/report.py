@@ -16,11 +16,11 @@ def loggers(folder: Path) -> list[TrainerCallback]:
     out: list[TrainerCallback] = []
     if importlib.util.find_spec("tensorboard"):
         from torch.utils.tensorboard import SummaryWriter
-        from transformers.integrations import TensorBoardCallback
+        from transformers.integrations.integration_utils import TensorBoardCallback
 
         out.append(TensorBoardCallback(SummaryWriter(str(folder))))
     if importlib.util.find_spec("mlflow"):
-        from transformers.integrations import MLflowCallback
+        from transformers.integrations.integration_utils import MLflowCallback
 
         os.environ.setdefault("MLFLOW_TRACKING_URI", (folder / "mlruns").absolute().as_uri())
         out.append(MLflowCallback())

@@ -23,7 +23,7 @@ from transformers import (
     set_seed,
 )
 from transformers.trainer_utils import get_last_checkpoint
-from transformers.utils import cached_file
+from transformers.utils.hub import cached_file
 
 from xlt_serve.errors import DataError, UsageError
 from xlt_training.data import languages, load_split
@@ -79,7 +79,7 @@ def train(config: Config, out: Path, judge: bool = True) -> dict[str, Any]:
                 pretrained=pretrained,
                 prepared=frozenset(known),
             )
-            run = Run(config, stage, number, context, out / RESUME)
+            run = StageRun(config, stage, number, context, out / RESUME)
             log += run_stage(run, model, source_set, dev_set)
         known |= {type(method) for method in stage.methods}
     model.encoding.max_length = min(most, model.room)
@@ -102,7 +102,7 @@ def train(config: Config, out: Path, judge: bool = True) -> dict[str, Any]:
 
 
 @dataclasses.dataclass(frozen=True)
-class Run:
+class StageRun:
     """One stage of a config, what its methods may know, and where its checkpoints go."""
 
     config: Config
@@ -113,7 +113,7 @@ class Run:
 
 
 def run_stage(
-    run: Run, model: Classifier, source_set: list[Example], dev_set: list[Example]
+    run: StageRun, model: Classifier, source_set: list[Example], dev_set: list[Example]
 ) -> list[dict[str, Any]]:
     """Train ``model`` through one stage, or the rest of it; its best state on dev is kept, or, with
     ``select = "last"``, its last.
@@ -323,7 +323,7 @@ def _resumable(folder: Path) -> str | None:
     """The last checkpoint that was written to its end; a half-written one is removed."""
     while folder.is_dir() and (last := get_last_checkpoint(str(folder))):
         if (Path(last) / "trainer_state.json").is_file():
-            return last
+            return str(last)
         if not is_first_process():
             return None
         shutil.rmtree(last)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -71,6 +70,28 @@ class Batch:
 
 
 @dataclass
+class Output:
+    """logits [batch, labels]; last [batch, length, width]; states: E(x) and each layer's output; attentions:
+    each layer's maps [batch, heads, length, length]. The last two only where asked for."""
+
+    logits: Tensor
+    last: Tensor
+    attention_mask: Tensor
+    states: tuple[Tensor, ...] = ()
+    attentions: tuple[Tensor, ...] = ()
+
+
+@dataclass
+class Mixed:
+    """The outputs of both streams of a pair, the ratio λ [batch] and the entropy that it hangs on."""
+
+    target: Output
+    source: Output
+    ratio: Tensor
+    entropy: Tensor
+
+
+@dataclass
 class Loss:
     """``total`` is what backward runs on; ``terms`` are its parts by name, ``figures`` other numbers
     worth logging; ``outputs`` the model's outputs it was computed from, one for each stream."""
@@ -78,4 +99,4 @@ class Loss:
     total: Tensor
     terms: dict[str, Tensor] = field(default_factory=dict)
     figures: dict[str, float] = field(default_factory=dict)
-    outputs: list[Any] = field(default_factory=list)
+    outputs: list[Output] = field(default_factory=list)

@@ -1,4 +1,9 @@
-"""All training methods by the name that a config calls them."""
+"""All training methods by the name that a config calls them.
+
+A new one is a file beside this one and a line below: its class says what it does to others (``traits``)
+and what it leaves for serving (``graphs``, ``noise``, ``synonyms``, ``pairing``). Settings that differ from its
+defaults, or by task, go into ``configs/methods``.
+"""
 
 from xlt_training.loop.method import Method
 from xlt_training.methods.adapters import Adapters

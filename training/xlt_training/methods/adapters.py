@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from xlt_training.loop.method import Context, Method, least_problems
+from xlt_training.loop.method import Context, Method, Trait, least_problems
 from xlt_training.loop.network import Classifier
 from xlt_training.loop.types import Batch
 
@@ -35,6 +34,8 @@ class Adapters(Method):
     Data: none. Composes with everything but another method that freezes. Learning rate 1e-3.
     """
 
+    traits = frozenset({Trait.FREEZES, Trait.FREEZES_ALL})
+
     size: int = 64
 
     def problems(self) -> list[str]:
@@ -56,5 +57,9 @@ class Adapters(Method):
             parameter.requires_grad_(False)
 
 
-def _through(adapter: Bottleneck) -> Any:
-    return lambda module, inputs, output: adapter(output)
+def _through(adapter: Bottleneck) -> Callable[[nn.Module, object, Tensor], Tensor]:
+    def hook(module: nn.Module, inputs: object, output: Tensor) -> Tensor:
+        changed: Tensor = adapter(output)
+        return changed
+
+    return hook

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from xlt_training.loop.method import Method, Objective, least_problems
+from xlt_serve.smoothing.noise import Place
+from xlt_training.loop.method import Method, Objective, TrainedNoise, Trait, least_problems
 from xlt_training.loop.network import Classifier
 from xlt_training.loop.types import Batch, Loss
-from xlt_training.methods.noise import Place
 
 
 def worst_shift(
@@ -54,6 +54,9 @@ class Adversarial(Method):
     before it.
     """
 
+    traits = frozenset({Trait.CHANGES_EMBEDDINGS, Trait.MAXIMISES})
+    graphs = ("perturbed",)
+
     epsilon: float = 0.01
     steps: int = 1
     step_size: float = 0.0
@@ -82,3 +85,6 @@ class Adversarial(Method):
             keep_best=self.keep_best,
         )
         return inner(model, moved(embedded, delta))
+
+    def noise(self) -> TrainedNoise:
+        return TrainedNoise(self.at)

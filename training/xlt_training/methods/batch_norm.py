@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from xlt_training.loop.method import Method
+from xlt_training.loop.method import Method, Trait
 from xlt_training.loop.network import Classifier
 
 
@@ -21,7 +21,8 @@ class TokenBatchNorm(nn.Module):
     def forward(self, states: Tensor, mask: Tensor) -> Tensor:
         if not self.training:
             # Running statistics: every position on its own, so padding does no harm.
-            return self.norm(states.flatten(0, 1)).view_as(states)
+            normed: Tensor = self.norm(states.flatten(0, 1))
+            return normed.view_as(states)
         real = mask.bool()
         out = torch.zeros_like(states)
         out[real] = self.norm(states[real])
@@ -34,6 +35,8 @@ class BatchNorm(Method):
 
     Data: none. Composes with everything but another norm.
     """
+
+    traits = frozenset({Trait.NORM})
 
     def attach(self, model: Classifier) -> None:
         model.slots["batch_norm"] = TokenBatchNorm(model.width).to(model.device)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from xlt_training.loop.method import Context, Method
+from xlt_training.loop.method import Context, Method, Trait
 from xlt_training.loop.network import Classifier
 from xlt_training.loop.types import Batch
 
@@ -21,6 +21,8 @@ class BitFit(Method):
 
     Data: none. Composes with everything but another method that freezes.
     """
+
+    traits = frozenset({Trait.FREEZES})
 
     def prepare(self, model: Classifier, batches: Sequence[Batch], context: Context) -> None:
         freeze_all_but_biases(model)

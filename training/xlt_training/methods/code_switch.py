@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from xlt_training.data import TASKS, languages
-from xlt_training.loop.method import Context, Method, Objective, share_problems
+from xlt_training.loop.method import Context, Method, Objective, Trait, share_problems
 from xlt_training.loop.network import Classifier
 from xlt_training.loop.tensors import word_means
 from xlt_training.loop.types import Batch, Loss
@@ -54,6 +54,8 @@ class CodeSwitch(Method):
     those that the task is evaluated in, else all that there are. Composes with synonyms, isotropy,
     anchors; comes before what changes embeddings.
     """
+
+    traits = frozenset({Trait.CHANGES_IDS, Trait.SECOND_STREAM, Trait.SOURCE_WORDS})
 
     languages: list[str] = field(default_factory=list)
     p: float = 0.5

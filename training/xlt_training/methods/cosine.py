@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from xlt_training.loop.method import Method, Objective
+from xlt_training.loop.method import Method, Objective, Trait
 from xlt_training.loop.network import Classifier
 from xlt_training.loop.tensors import real_tokens
 from xlt_training.loop.types import Batch, Loss
@@ -27,6 +27,8 @@ class Cosine(Method):
 
     Data: none. Composes with everything.
     """
+
+    traits = frozenset({Trait.PENALTY})
 
     weight: float = 1.0
 

@@ -11,7 +11,14 @@ import torch
 from torch import Tensor
 
 from xlt_serve.errors import UsageError
-from xlt_training.loop.method import Context, Method, Objective, least_problems
+from xlt_training.loop.method import (
+    Context,
+    Method,
+    Objective,
+    TrainedSynonyms,
+    Trait,
+    least_problems,
+)
 from xlt_training.loop.network import Classifier
 from xlt_training.loop.tensors import mean_pool, membership
 from xlt_training.loop.types import Batch, Loss
@@ -69,6 +76,16 @@ class EAR(Method):
     squared distance of mean-pooled middle-layer states), "none". ``layer`` 0: the middle one. Data:
     a synonym table. Composes with synonyms, isotropy, anchors; comes before what changes embeddings.
     """
+
+    traits = frozenset(
+        {
+            Trait.CHANGES_IDS,
+            Trait.SECOND_STREAM,
+            Trait.SUMS_STREAMS,
+            Trait.COMPARES_TOKENS,
+            Trait.SOURCE_WORDS,
+        }
+    )
 
     alpha: float = 1.0
     beta: float = 0.1
@@ -140,3 +157,8 @@ class EAR(Method):
             term = self.beta * (here - there).square().sum(-1).mean()
             total, terms = total + term, terms | {"pull": term}
         return Loss(total, terms, first.figures, first.outputs + second.outputs)
+
+    def synonyms(self) -> TrainedSynonyms | None:
+        if self.push != "synonym":
+            return None
+        return TrainedSynonyms(self.table, self.draws, self.dictionary_scale)

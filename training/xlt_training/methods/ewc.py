@@ -11,7 +11,7 @@ from torch import Tensor
 
 from xlt_serve.errors import UsageError
 from xlt_training.loop import fisher
-from xlt_training.loop.method import Context, Method, Objective
+from xlt_training.loop.method import Context, Method, Objective, Trait
 from xlt_training.loop.network import Classifier
 from xlt_training.loop.types import Batch, Loss
 from xlt_training.methods.l2_anchor import anchors, squared_distance
@@ -31,6 +31,8 @@ class EWC(Method):
     ``fisher``: languages, a penalty each; ``mix``: languages whose text was mixed into one Fisher.
     Data: files that ``xlt fisher`` writes into ``folder``. Composes like ``l2_anchor``.
     """
+
+    traits = frozenset({Trait.PENALTY, Trait.ANCHOR})
 
     folder: str = "fisher"
     fisher: list[str] = field(default_factory=list)

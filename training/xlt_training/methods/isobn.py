@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from xlt_training.loop.method import Method
+from xlt_training.loop.method import Method, Trait
 from xlt_training.loop.network import Classifier
 
 
@@ -52,6 +52,8 @@ class IsoBN(Method):
 
     Data: none. Composes with everything but another norm.
     """
+
+    traits = frozenset({Trait.NORM})
 
     momentum: float = 0.05
     eps: float = 1e-3

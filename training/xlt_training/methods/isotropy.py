@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from xlt_training.loop.method import Method, Objective
+from xlt_training.loop.method import Method, Objective, Trait
 from xlt_training.loop.network import Classifier
 from xlt_training.loop.tensors import real_tokens
 from xlt_training.loop.types import Batch, Loss
@@ -24,7 +24,9 @@ def wasserstein_to_isotropic(tokens: Tensor) -> Tensor:
     mean = tokens.mean(dim=0)
     centred = tokens - mean
     root = torch.linalg.svdvals(centred).sum() / count**0.5
-    return mean.square().sum() + 1 + centred.square().sum() / count - 2 * root / width**0.5
+    spread = centred.square().sum() / count
+    distance: Tensor = mean.square().sum() + 1 + spread - 2 * root / width**0.5
+    return distance
 
 
 @dataclass
@@ -33,6 +35,8 @@ class Isotropy(Method):
 
     Data: none. Composes with everything. IsoZCL uses weight 0.5, and 1 for XLM-R on XNLI.
     """
+
+    traits = frozenset({Trait.PENALTY})
 
     weight: float = 0.5
 

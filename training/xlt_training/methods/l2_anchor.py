@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
-from xlt_training.loop.method import Context, Method, Objective
+from xlt_training.loop.method import Context, Method, Objective, Trait
 from xlt_training.loop.network import Classifier
 from xlt_training.loop.types import Batch, Loss
 
@@ -40,6 +40,8 @@ class L2Anchor(Method):
 
     Data: none. Composes with everything; before ``noisy_tune``.
     """
+
+    traits = frozenset({Trait.PENALTY, Trait.ANCHOR})
 
     strength: float = 0.01
 

@@ -8,11 +8,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from xlt_training.loop.method import Method, Objective, least_problems
+from xlt_serve.smoothing.noise import Place
+from xlt_training.loop.method import Method, Objective, TrainedNoise, Trait, least_problems
 from xlt_training.loop.network import Classifier
 from xlt_training.loop.types import Batch, Loss
-
-Place = Literal["embeddings", "encoder"]
 
 
 def draw(
@@ -36,6 +35,9 @@ class Noise(Method):
     before it.
     """
 
+    traits = frozenset({Trait.CHANGES_EMBEDDINGS})
+    graphs = ("perturbed",)
+
     distribution: Literal["uniform", "gaussian"] = "uniform"
     epsilon: float = 0.01
     sigma: float = 0.1
@@ -52,3 +54,7 @@ class Noise(Method):
         zero = model.zero_shift(batch)
         noise = draw(zero, None, self.distribution, self.epsilon, self.sigma)
         return inner(model, replace(batch, shift=zero + noise))
+
+    def noise(self) -> TrainedNoise:
+        scale = self.sigma if self.distribution == "gaussian" else self.epsilon
+        return TrainedNoise(self.at, self.distribution, scale)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from xlt_training.loop.method import Context, Method
+from xlt_training.loop.method import Context, Method, Trait
 from xlt_training.loop.network import Classifier
 from xlt_training.loop.types import Batch
 
@@ -21,7 +21,7 @@ def perturb(
     for parameter in parameters:
         if parameter.numel() > 1:
             noise = torch.rand(parameter.shape, generator=generator) - 0.5
-            parameter += noise.to(parameter.device) * strength * parameter.std()
+            parameter.add_(noise.to(parameter.device) * strength * parameter.std())
 
 
 @dataclass
@@ -30,6 +30,8 @@ class NoisyTune(Method):
 
     Data: none. Must stand after an anchor: before it, the anchor would hold on to the noise.
     """
+
+    traits = frozenset({Trait.MOVES_WEIGHTS})
 
     strength: float = 0.1
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 
 from xlt_serve.errors import UsageError
-from xlt_training.loop.method import Context, Method, least_problems
+from xlt_training.loop.method import Context, Method, Trait, least_problems
 from xlt_training.loop.network import Classifier
 from xlt_training.loop.types import Batch
 
@@ -42,6 +43,8 @@ class SoftPrompt(Method):
     attention maps or mix streams.
     """
 
+    traits = frozenset({Trait.FREEZES, Trait.FREEZES_ALL, Trait.INSERTS_POSITIONS})
+
     length: int = 20
 
     def problems(self) -> list[str]:
@@ -52,7 +55,7 @@ class SoftPrompt(Method):
             raise UsageError(
                 f"soft_prompt.length = {self.length}", f"the encoder has {model.room} positions"
             )
-        words = model.base.get_input_embeddings().weight
+        words = cast(nn.Embedding, model.base.get_input_embeddings()).weight
         prompt = Prompt(self.length, words.shape[1], float(words.detach().std()))
         model.slots["prompt"] = prompt.to(model.device)
         model.encoding.max_length = min(model.encoding.max_length, model.room)

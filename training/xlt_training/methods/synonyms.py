@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from xlt_training.loop.method import Context, Method, least_problems
+from xlt_training.loop.method import Context, Method, TrainedSynonyms, Trait, least_problems
 from xlt_training.loop.types import Example
 from xlt_training.loop.words import Table, load_synonyms, redraw, refuse_unspaced
 
@@ -32,6 +32,8 @@ class Synonyms(Method):
     adds examples. Papers: 10 copies for PAWS-X, 3 for XNLI, 2 in IsoZCL's comparison.
     """
 
+    traits = frozenset({Trait.SOURCE_WORDS})
+
     copies: int = 10
     table: str = ""
     keep_original: bool = True
@@ -52,3 +54,6 @@ class Synonyms(Method):
             if foreign:
                 continue  # the table is of the source language
             yield from synonym_copies(example, table, self.copies, generator)
+
+    def synonyms(self) -> TrainedSynonyms:
+        return TrainedSynonyms(self.table, self.draws, self.dictionary_scale)

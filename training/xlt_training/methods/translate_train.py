@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from xlt_training.data.translations import translated_train
-from xlt_training.loop.method import Context, Method
+from xlt_training.loop.method import Context, Method, Trait
 from xlt_training.loop.types import Example
 
 
@@ -17,6 +17,8 @@ class TranslateTrain(Method):
     Data: recorded machine translations of the train set (``TASK/mt/en-xx.train.tsv``). Composes
     with everything that does not work on words of the source language alone.
     """
+
+    traits = frozenset({Trait.TRANSLATIONS})
 
     languages: list[str] = field(default_factory=list)
 

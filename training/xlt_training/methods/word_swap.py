@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from xlt_training.loop.method import Context, Method, least_problems, share_problems
+from xlt_training.loop.method import Context, Method, Trait, least_problems, share_problems
 from xlt_training.loop.types import Example
 from xlt_training.loop.words import refuse_unspaced
 
@@ -30,6 +30,8 @@ class WordSwap(Method):
 
     Data: none. Composes with everything: it only adds examples.
     """
+
+    traits = frozenset({Trait.SOURCE_WORDS})
 
     copies: int = 10
     p: float = 0.1

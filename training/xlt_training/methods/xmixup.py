@@ -7,7 +7,7 @@ import math
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -16,10 +16,19 @@ from transformers.masking_utils import create_bidirectional_mask
 
 from xlt_serve.errors import UsageError
 from xlt_training.data.translations import translated_train
-from xlt_training.loop.method import Context, Method, Objective, least_problems, share_problems
-from xlt_training.loop.network import Classifier, Output
+from xlt_training.loop.architectures import Attention
+from xlt_training.loop.method import (
+    Context,
+    Method,
+    Objective,
+    Pairing,
+    Trait,
+    least_problems,
+    share_problems,
+)
+from xlt_training.loop.network import Classifier
 from xlt_training.loop.tensors import mean_pool
-from xlt_training.loop.types import Batch, Example, Loss
+from xlt_training.loop.types import Batch, Example, Loss, Mixed, Output
 
 logger = logging.getLogger(__name__)
 
@@ -39,16 +48,6 @@ class Gate(nn.Module):
         return self.ceiling * torch.sigmoid(entropy * self.weight + self.bias)
 
 
-@dataclass
-class Mixed:
-    """Both streams' outputs, the ratio λ [batch] and the entropy that it hangs on."""
-
-    target: Output
-    source: Output
-    ratio: Tensor
-    entropy: Tensor
-
-
 def normalised_entropy(scores: Tensor, queries: Tensor, keys: Tensor) -> Tensor:
     """[batch] mean entropy of softmax(scores [batch, heads, queries, keys]) over real keys, divided by
     the log of their number; a mean over heads and real queries, in [0, 1]. 0 where there is one key."""
@@ -63,7 +62,7 @@ def normalised_entropy(scores: Tensor, queries: Tensor, keys: Tensor) -> Tensor:
 
 
 def cross_attention(
-    attention: Any, target: Tensor, source: Tensor, mask: Tensor
+    attention: Attention, target: Tensor, source: Tensor, mask: Tensor
 ) -> tuple[Tensor, Tensor]:
     """The target's attention to the source with a layer's own weights, through its output
     projection, without residual: [batch, length, width]; and the scores before the mask."""
@@ -96,7 +95,9 @@ def mix(model: Classifier, target: Batch, source: Batch, layer: int, gate: Gate)
             streams = [block(s, m) for s, m in zip(streams, masks, strict=True)]
             continue
         attended = [block.attention(s, m)[0] for s, m in zip(streams, masks, strict=True)]
-        cross, scores = cross_attention(block.attention, *attended, source.attention_mask)
+        cross, scores = cross_attention(
+            block.attention, attended[0], attended[1], source.attention_mask
+        )
         entropy = normalised_entropy(scores, target.attention_mask, source.attention_mask)
         entropy = entropy + normalised_entropy(
             scores.transpose(-1, -2), source.attention_mask, target.attention_mask
@@ -106,6 +107,10 @@ def mix(model: Classifier, target: Batch, source: Batch, layer: int, gate: Gate)
         blended = block.attention.output.LayerNorm(share * cross + (1 - share) * attended[0])
         streams = [block.feed_forward_chunk(s) for s in (blended, attended[1])]
     return Mixed(model.finish(target, streams[0]), model.finish(source, streams[1]), ratio, entropy)
+
+
+def gate_of(model: Classifier) -> Gate:
+    return cast(Gate, model.slots["mixup"])
 
 
 def original_share(step: int, k: float) -> float:
@@ -142,6 +147,11 @@ class XMixup(Method):
     trained too, each as its own counterpart. Owns the pairs: nothing that makes second streams
     composes with it, and it comes last.
     """
+
+    traits = frozenset(
+        {Trait.SECOND_STREAM, Trait.RUNS_STREAMS, Trait.COMPARES_TOKENS, Trait.TRANSLATIONS}
+    )
+    graphs = ("paired",)
 
     languages: list[str] = field(default_factory=list)
     layer: int = 1
@@ -180,7 +190,7 @@ class XMixup(Method):
 
     def prepare(self, model: Classifier, batches: Sequence[Batch], context: Context) -> None:
         self._k = automatic_k(context.steps) if self.k == "auto" else self.k
-        gate: Any = model.slots["mixup"]
+        gate = gate_of(model)
         gate.requires_grad_(not gate.fixed)
         if XMixup in context.prepared:
             return  # the gate was trained in an earlier stage
@@ -217,8 +227,7 @@ class XMixup(Method):
         return self.mix(model, batch, model.batch(sources))
 
     def mix(self, model: Classifier, target: Batch, source: Batch) -> Mixed:
-        gate: Any = model.slots["mixup"]
-        return mix(model, target, source, self.layer, gate)
+        return mix(model, target, source, self.layer, gate_of(model))
 
     def objective(self, model: Classifier, batch: Batch, inner: Objective) -> Loss:
         generator = random.Random(int(torch.randint(2**62, ())))
@@ -260,3 +269,11 @@ class XMixup(Method):
         out = self.mix(model, batch, batch)
         mean = (out.target.logits.softmax(-1) + out.source.logits.softmax(-1)) / 2
         return replace(out.target, logits=mean.log())
+
+    def refuses(self, graph: str) -> str:
+        if self.mixup_inference:
+            return ""
+        return "mixes at prediction, which the config rules out with mixup_inference = false"
+
+    def pairing(self) -> Pairing:
+        return self
