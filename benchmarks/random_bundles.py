@@ -38,6 +38,9 @@ def save(
         "paired": lambda network: graphs_of.paired(network, XMixup(layer=layer)),
     }
     network.eval()
+    pad_id = int(network.hf.config.pad_token_id)
+    if network.tokenizer.pad_token is None:  # a bare tokenizer.json does not say which piece it is
+        network.tokenizer.pad_token = network.tokenizer.convert_ids_to_tokens(pad_id)
     traced = {graph: trace[graph](network) for graph in graphs}
     if precision == "int8":
         traced = {graph: quantize.int8(made) for graph, made in traced.items()}
@@ -65,7 +68,7 @@ def save(
         graphs=described,
         tokenizer="tokenizer.json",
         max_length=network.encoding.max_length,
-        pad_id=int(network.hf.config.pad_token_id),
+        pad_id=pad_id,
         checks=dict(checks or {}),
     )
     return bundles.save(folder, manifest)
