@@ -16,7 +16,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, numpy_helper
 
-from xlt_serve.errors import XltError
+from xlt_serve.errors import XltError, first_line
 from xlt_serve.runtime import onnx_file as onnxfile
 from xlt_serve.runtime import shapes
 from xlt_training.export.tensorrt_operators import ALL, CONSTANT, OPERATORS, QUANTISED
@@ -53,7 +53,7 @@ def problems(path: Path) -> list[str]:
         onnx.checker.check_model(str(path), full_check=True)
     except Exception as error:  # onnx and protobuf share no base class but this
         return [
-            _sentence(path.name, f"is no valid ONNX graph ({_first_line(error)})", "export again")
+            _sentence(path.name, f"is no valid ONNX graph ({first_line(error)})", "export again")
         ]
     out = [*_opsets(graph), *_operators(graph), *_named_dimensions(path)]
     try:
@@ -62,7 +62,7 @@ def problems(path: Path) -> list[str]:
         )
     except Exception as error:
         inferred = graph
-        rule = f"its shapes can't be inferred strictly ({_first_line(error)})"
+        rule = f"its shapes can't be inferred strictly ({first_line(error)})"
         out.append(_sentence(path.name, rule, "polygraphy surgeon sanitize --fold-constants"))
     values = _values(inferred.graph)
     broken = [*_operand_types(inferred.graph, values), *_restrictions(inferred.graph, values)]
@@ -228,7 +228,3 @@ def _collapsed(broken: Iterable[Broken]) -> Iterator[str]:
     for (kind, rule, remedy), found in nodes.items():
         more = f" and {len(found) - 1} more" if len(found) > 1 else ""
         yield _sentence(f"{kind} {found[0]}{more}", rule, remedy)
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().split("\n")[0][:200]

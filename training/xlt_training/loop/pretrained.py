@@ -17,7 +17,7 @@ from transformers import (
 )
 from transformers.utils import logging
 
-from xlt_serve.errors import DataError
+from xlt_serve.errors import DataError, first_line
 from xlt_training.loop.architectures import HEADS
 
 SHIPPED = Path(__file__).parent.parent / "encoders"
@@ -33,7 +33,7 @@ def load_tokenizer(place: str | Path) -> PreTrainedTokenizerFast:
     try:
         tokenizer = AutoTokenizer.from_pretrained(place)
     except (OSError, ValueError) as error:
-        raise DataError(place, f"has no tokenizer ({_first_line(error)})") from None
+        raise DataError(place, f"has no tokenizer ({first_line(error)})") from None
     if not isinstance(tokenizer, PreTrainedTokenizerFast):
         raise DataError(place, "has no tokenizer.json", "convert its tokenizer to a fast one")
     return tokenizer
@@ -56,7 +56,7 @@ def check(place: str) -> None:
     except (OSError, ValueError) as error:
         raise DataError(
             place,
-            f"is neither a folder with an encoder nor a name the hub gives ({_first_line(error)})",
+            f"is neither a folder with an encoder nor a name the hub gives ({first_line(error)})",
             "check the path; without network, give a local folder or encoder = 'small'",
         ) from None
     if config.model_type not in HEADS:
@@ -76,12 +76,8 @@ def load_classifier(place: str, settings: dict[str, Any]) -> PreTrainedModel:
     except OSError as error:
         raise DataError(
             place,
-            f"has no safetensors weights ({_first_line(error)})",
+            f"has no safetensors weights ({first_line(error)})",
             "convert them: model.save_pretrained(folder) with a current transformers",
         ) from None
     finally:
         logging.set_verbosity(before)
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().split("\n")[0][:200]
