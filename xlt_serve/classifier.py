@@ -23,7 +23,6 @@ from xlt_serve.runtime.steps import Driven, RunRequest, Steps, Submit, Translate
 from xlt_serve.text.synonyms import Tables
 from xlt_serve.text.tokens import LARGEST, Encoder, Piece
 from xlt_serve.translation import Translators
-from xlt_serve.translation.items import one_each
 from xlt_serve.types import Outcome, Prediction, Settings, Untranslated
 
 NO_TRANSLATOR = Untranslated(
@@ -86,6 +85,7 @@ class Classifier:
             raise UsageError("a single text", "predict takes a list", "write predict([text])")
         items, asked = list(items), modes.settings(mode, **settings)
         self.refuse_unfit(asked)
+        modes.check_translations(asked, translations, len(items))
         steps = self.steps(items, asked, translations)
         deadline = None if self.translators is None else self.translators.deadline
         return drive(steps, self.runners.run, self._submit(deadline))
@@ -99,6 +99,8 @@ class Classifier:
             raise UsageError(
                 "a single text", "zero_shot takes a list", "write zero_shot([text], …)"
             )
+        if isinstance(labels, str):
+            raise UsageError(f"labels={labels!r}", "must be a list", f"write [{labels!r}]")
         return self.predict(texts, mode="zero_shot", labels=tuple(labels), **settings)
 
     def predict_batches(
@@ -122,8 +124,11 @@ class Classifier:
                 driven.cancel()
 
     def refuse_unfit(self, settings: Settings, served: Mapping[str, Bundle] | None = None) -> None:
-        """A UsageError where this bundle lacks what the mode needs; see ``Mode.refuse_unfit``."""
-        modes.of(settings).refuse_unfit(self.context, settings, served)
+        """A UsageError where the settings don't fit the mode, or this bundle lacks what it needs; see
+        ``Mode.refuse_unfit``."""
+        mode = modes.of(settings)
+        mode.check(settings)
+        mode.refuse_unfit(self.context, settings, served)
 
     def steps(
         self,
@@ -131,12 +136,8 @@ class Classifier:
         settings: Settings,
         translations: Sequence[object] | None = None,
     ) -> Steps[list[Prediction]]:
-        """The same as steps, for whoever runs them. Whether the mode fits was asked before."""
-        mode = modes.of(settings)
-        if translations:
-            modes.refuse_translations(mode)
-        one_each(translations, len(items))
-        return mode.steps(self.context, items, settings, translations)
+        """The same as steps, for whoever runs them. Whether the request fits was asked before."""
+        return modes.of(settings).steps(self.context, items, settings, translations)
 
     def logits(self, pieces: Sequence[Piece]) -> npt.NDArray[np.float32]:
         """[pieces, labels], in order, whatever the batches were."""

@@ -23,7 +23,7 @@ from xlt_serve.errors import DependencyError, UsageError, XltError
 try:
     import httpx
 
-    from xlt_serve import wire
+    from xlt_serve import modes, wire
 except ModuleNotFoundError as error:  # pragma: no cover
     raise DependencyError(
         error.name or "httpx", "is not installed", "pip install 'xlt-serve[client]'"
@@ -85,7 +85,8 @@ def requests(kind: str, items: Sequence[Any], asked: dict[str, Any], policy: Pol
     if isinstance(items, str):
         raise UsageError("a single text", "classify takes a list", "write classify([text])")
     given = {name: value for name, value in asked.items() if value is not None}
-    if given.get("mode") == "smoothed":
+    mode = modes.MODES.get(given.get("mode", "plain"))
+    if mode is not None and "seed" in modes.option_names(mode):
         given.setdefault("seed", secrets.randbits(48))
     out = []
     for start, end in split(items, policy, given.get("translations", ())):

@@ -93,6 +93,12 @@ def first_line(error: Exception, most: int = 200) -> str:
     return said.splitlines()[0][:most] if said else type(error).__name__
 
 
+def with_name(error: Exception, most: int = 300) -> str:
+    """As ``first_line``, behind the error's name."""
+    name = type(error).__name__
+    return f"{name}: {first_line(error)}"[:most] if str(error).strip() else name
+
+
 def needed(module: str, what_for: str, extra: str) -> Any:
     """A module of a package that not every installation has."""
     try:

@@ -294,8 +294,8 @@ def _problems(error: ValidationError) -> list[tuple[str, str]]:
 
 
 def settings_of(request: Addressed, mode: str) -> Settings:
-    """What a request asks of this mode; null is the default."""
-    known = modes.option_names()
+    """What a request asks of this mode. Null is the default; options of other modes are left aside."""
+    known = modes.option_names(modes.by_name(mode))
     return modes.settings(mode, **{n: v for n, v in request if v is not None and n in known})
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -12,7 +13,8 @@ from xlt_serve.modes.plain import Plain
 from xlt_serve.modes.smoothed import Smoothed
 from xlt_serve.modes.translate import Translate
 from xlt_serve.modes.zero_shot import ZeroShot
-from xlt_serve.types import Settings
+from xlt_serve.translation.items import one_each
+from xlt_serve.types import NoOptions, Settings
 
 MODES: dict[str, Mode] = {
     mode.name: mode for mode in (Plain(), Translate(), Paired(), Smoothed(), ZeroShot())
@@ -20,49 +22,62 @@ MODES: dict[str, Mode] = {
 
 
 def names(route: str = CLASSIFY) -> tuple[str, ...]:
-    """Of the modes that this route of the service takes."""
+    """The modes that this route of the service takes."""
     return tuple(name for name, mode in MODES.items() if mode.route == route)
 
 
 def of(settings: Settings) -> Mode:
-    return MODES[settings.mode]
+    return by_name(settings.mode)
+
+
+def by_name(name: str) -> Mode:
+    if name not in MODES:
+        raise UsageError(f"mode={name!r}", f"must be one of {', '.join(names())}")
+    return MODES[name]
 
 
 def keyword(mode: Mode) -> str:
-    """By which ``predict`` takes the mode's own options as one value."""
+    """The keyword under which ``predict`` takes the mode's own options as one value."""
     return mode.keyword or mode.name
 
 
-def option_names() -> set[str]:
-    """Of the options that every mode has, and of each mode's own."""
-    kinds = (Settings, *(mode.options for mode in MODES.values()))
-    return {each.name for kind in kinds for each in fields(kind)} - {"mode", "options"}
+def option_names(mode: Mode) -> set[str]:
+    """The options that every mode has, and this mode's own."""
+    found = {each.name for kind in (Settings, mode.options) for each in fields(kind)}
+    return found - {"mode", "options"}
 
 
 def settings(mode: str = "plain", **given: Any) -> Settings:
     """Settings of keywords: those that every mode has, and the options of this one, one by one or as
-    one value (``smoothing=Smoothing(…)``). Options of other modes are left aside."""
-    if mode not in MODES:
-        raise UsageError(f"mode={mode!r}", f"must be one of {', '.join(names())}")
-    chosen = MODES[mode]
-    keywords = {keyword(other) for other in MODES.values()}
-    if unknown := given.keys() - option_names() - keywords:
-        raise TypeError(f"there is no option {', '.join(sorted(unknown))!r}")
-    own = {each.name for each in fields(chosen.options)}
-    options = given.get(keyword(chosen)) or chosen.options(
-        **{name: value for name, value in given.items() if name in own}
-    )
+    one value (``smoothing=Smoothing(…)``). Such values of other modes are left aside."""
+    chosen = by_name(mode)
+    whole = {
+        keyword(each): each.options for each in MODES.values() if each.options is not NoOptions
+    }
+    if unknown := given.keys() - option_names(chosen) - whole.keys():
+        raise TypeError(f"mode {mode} has no option {', '.join(sorted(unknown))!r}")
+    for name, kind in whole.items():
+        if not isinstance(given.get(name), kind | None):
+            raise UsageError(f"{name}={given[name]!r}", f"must be a {kind.__name__}")
+    own = {n: value for n, value in given.items() if n in {f.name for f in fields(chosen.options)}}
+    options = given.get(keyword(chosen))
+    if options is not None and own:
+        raise UsageError(
+            f"{keyword(chosen)} and {', '.join(own)}",
+            "say the same thing twice",
+            "give one of them",
+        )
     common = {each.name for each in fields(Settings)} - {"options"}
     shared = {name: value for name, value in given.items() if name in common}
-    made = Settings(mode, **shared, options=options)  # type: ignore[arg-type]
-    if made.long == "windows" and not chosen.windows:
-        raise UsageError("long=windows", f"has no {mode} form", "use truncate or error")
-    if made.require_translation:
-        refuse_translations(chosen, "require_translation")
+    made = Settings(mode, **shared, options=options or chosen.options(**own))  # type: ignore[arg-type]
+    chosen.check(made)
     return made
 
 
-def refuse_translations(mode: Mode, name: str = "translations") -> None:
-    """A UsageError where a mode reads none."""
-    if not mode.translates:
-        raise UsageError(name, f"mode={mode.name} uses no translations", "leave it out")
+def check_translations(settings: Settings, given: Sequence[object] | None, items: int) -> None:
+    """A UsageError where a request's own translations are none of this mode's, or not one an item."""
+    mode = of(settings)
+    if given:
+        mode.refuse_translations()
+    if mode.translates:
+        one_each(given, items)

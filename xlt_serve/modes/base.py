@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from xlt_serve.bundle import Bundle
-from xlt_serve.errors import ItemError
+from xlt_serve.errors import ItemError, UsageError
 from xlt_serve.runtime.steps import Steps
 from xlt_serve.text.language import detect
 from xlt_serve.text.synonyms import Tables
@@ -49,8 +49,8 @@ class Context:
 @dataclass(frozen=True, slots=True)
 class Cost:
     """What a request costs at least. ``passes``: how often each text runs. ``shared``: its texts have
-    work in common, which every chunk of them would repeat. ``light``: its texts are all that has to
-    be prepared, and each runs once."""
+    work in common, which every chunk of them would repeat. ``light``: only tokenising is
+    needed, and one run a text."""
 
     passes: int = 1
     shared: bool = False
@@ -66,13 +66,25 @@ class Mode(ABC):
     options: ClassVar[type] = NoOptions
     """A dataclass of the options that no other mode has."""
     keyword: ClassVar[str] = ""
-    """By which ``predict`` takes these options as one value; by default the mode's name."""
+    """The keyword under which ``predict`` takes these options as one value; by default the name."""
     translates: ClassVar[bool] = False
     """It reads translations, and takes those that the client has."""
     windows: ClassVar[bool] = False
     """It can read a long text in windows."""
     fields: ClassVar[tuple[str, ...]] = ()
     """What its answers have beside those of plain; columns of scoring."""
+
+    def check(self, settings: Settings) -> None:
+        """A UsageError where settings ask what this mode has not got."""
+        if settings.long == "windows" and not self.windows:
+            raise UsageError("long=windows", f"has no {self.name} form", "use truncate or error")
+        if settings.require_translation:
+            self.refuse_translations("require_translation")
+
+    def refuse_translations(self, name: str = "translations") -> None:
+        """A UsageError where this mode reads none."""
+        if not self.translates:
+            raise UsageError(name, f"mode={self.name} uses no translations", "leave it out")
 
     def refuse_unfit(
         self, context: Context, settings: Settings, served: Mapping[str, Bundle] | None = None

@@ -82,7 +82,7 @@ class GraphIO(ABC, Generic[R]):
 
     @abstractmethod
     def row(self, piece: Piece, noise: Noise | None = None) -> R:
-        """The row of one text by itself; a graph that takes noise gets this one, or none."""
+        """The row of one text by itself; for a graph that takes noise, with this noise or without."""
 
     @abstractmethod
     def example_rows(self, sizes: Sizes, vocabulary: int = 100, ragged: bool = False) -> list[R]:

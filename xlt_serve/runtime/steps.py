@@ -68,12 +68,16 @@ class Driven(Generic[T]):
 
     def finish(self, run: Run) -> T:
         """The answer, each request run when it comes."""
-        while self._request is not None:
-            if isinstance(self._request, RunRequest):
-                self._send(run(self._request))
-            else:
-                assert self._translating is not None
-                self._send(self._translating.result())
+        try:
+            while self._request is not None:
+                if isinstance(self._request, RunRequest):
+                    self._send(run(self._request))
+                else:
+                    assert self._translating is not None
+                    self._send(self._translating.result())
+        except BaseException:
+            self.cancel()
+            raise
         return self._answer
 
     def cancel(self) -> None:
@@ -89,17 +93,16 @@ class Driven(Generic[T]):
             return
         if isinstance(self._request, TranslateRequest):
             self._translating = self._submit(self._request)
-            self._request.meanwhile()
+            try:
+                self._request.meanwhile()
+            except BaseException:
+                self.cancel()
+                raise
 
 
 def drive(steps: Steps[T], run: Run, submit: Submit | None = None) -> T:
     """The answer of ``steps``; without ``submit`` they may not ask for translations."""
-    driven = Driven(steps, submit or _no_translations)
-    try:
-        return driven.finish(run)
-    except BaseException:
-        driven.cancel()
-        raise
+    return Driven(steps, submit or _no_translations).finish(run)
 
 
 def _no_translations(request: TranslateRequest) -> Future[list[Outcome]]:

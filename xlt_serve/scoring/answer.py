@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from xlt_serve import translation
 from xlt_serve.bundle import Bundle
 from xlt_serve.classifier import Classifier
-from xlt_serve.errors import XltError, first_line
+from xlt_serve.errors import XltError, with_name
 from xlt_serve.runtime.session import Options, available_cores
 from xlt_serve.scoring.order import Order
 from xlt_serve.scoring.window import Row, Window, slices
@@ -99,7 +99,7 @@ class Answerer:
         except XltError:
             raise
         except Exception as error:
-            return self.failed("failed", f"{type(error).__name__}: {first_line(error, 250)}")
+            return self.failed("failed", with_name(error))
         return prediction
 
 

@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 
 from xlt_serve import bundle as bundles
 from xlt_serve.bundle import Bundle
-from xlt_serve.errors import DataError, UsageError, XltError, first_line
+from xlt_serve.errors import DataError, UsageError, XltError, with_name
 from xlt_serve.scoring.answer import Answerer, opened
 from xlt_serve.scoring.counts import Counts, Progress, count
 from xlt_serve.scoring.journal import Journal, explained, write_whole
@@ -198,7 +198,7 @@ def problem_of(error: Exception, place: str) -> str:
     if isinstance(error, XltError):
         said = [error.value, error.rule, error.remedy]
     else:
-        reason = f"{type(error).__name__}: {first_line(error, 250)}"
+        reason = with_name(error)
         said = [place, f"can't be scored ({reason})", "what was scored is kept"]
     whole = "".join(traceback.format_exception(error))
     return json.dumps({"usage": isinstance(error, UsageError), "said": said, "cause": whole})

@@ -20,8 +20,8 @@ BYTES_PER_TOKEN = 3
 """A guess at what a text costs before it is tokenised; most scripts have more."""
 
 PATIENCE = 2.0
-"""How much later than its work alone would take a long request's rows are due: a run is not all that a
-row costs, and what falls behind its times gets in front of newcomers."""
+"""A long request's rows are due at this multiple of their run time, since a row costs more than its
+run, and a row that is behind its time gets in front of newcomers."""
 
 BEAT = 0.01
 """Seconds from one look at the event loop to the next, while there is an overload."""
@@ -70,13 +70,14 @@ class Ticket:
     arrived: float
     guess: int  # tokens that it is held to cost until it is tokenised
     rows: int = 1  # how many it will have, more or less
-    share: int = 0  # of the guess, for each of its chunks
+    share: int = 0  # guessed tokens of each of its chunks
+    elsewhere: bool = False  # it goes to translators first
     small: bool = False  # so that the event loop prepares and finishes it
-    away: int = 0  # of the guess, for chunks that are being translated
+    away: int = 0  # guessed tokens that are with translators now
     begun: float | None = None  # when the first of its chunks was to be tokenised
     asked: float = 0.0  # seconds of work that it has asked for
     left: float = 0.0  # those of them that have not run
-    waited: float | None = None  # seconds from then until its first row ran
+    waited: float | None = None  # seconds from ``begun`` until its first row ran
     ran: float = 0.0  # seconds of the runs that it had a part in
     tokens: int = 0
     parts: int = 0  # run requests of it that are under way
@@ -130,7 +131,9 @@ class Admission:
         if ahead > longest or (queued and queued + share > self.limits.tokens):
             raise Busy(ahead, ahead - longest / 2)
         self.overload.let_in()
-        ticket = Ticket(self.clock(), guess, max(1, rows), share, small and share <= SMALL)
+        ticket = Ticket(
+            self.clock(), guess, max(1, rows), share, elsewhere, small and share <= SMALL
+        )
         self.guessed += guess
         self.inside.add(ticket)
         return ticket

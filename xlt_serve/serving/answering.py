@@ -53,6 +53,7 @@ class AnsweredQuery:
 async def answer(scheduler: Scheduler, loaded: Loaded, query: Query) -> AnsweredQuery:
     """Predictions of all items, in order, chunk by chunk."""
     begun = time.perf_counter()
+    modes.check_translations(query.settings, query.translations, len(query.items))
     classifier, items, mode = loaded.classifier, query.items, modes.of(query.settings)
     settings = mode.resolved(query.settings)
     cost = mode.cost(classifier.context, settings)

@@ -57,8 +57,8 @@ class Overload:
         return min(self.wait, max(BRIEF, typical / 2)) if self.lasts(now) else self.wait
 
     def lasts(self, now: float) -> bool:
-        """Whether work comes much faster than it is done. That some have to be refused is no sign of
-        it: with so short a limit some always are."""
+        """Whether work comes much faster than it is done. A few refusals are normal with so
+        short a limit, and do not prolong an overload."""
         if now >= self._until:
             lately = now < self._until + self.calm
             if lately and self._turned_away > self._let_in:

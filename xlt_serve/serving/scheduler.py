@@ -166,9 +166,9 @@ class Scheduler:
         """A ticket for a request of ``size`` bytes of text in so many generators and rows, or ``Busy``.
 
         What counts is the work in front of it, not its own: a request of any size gets in when nothing
-        waits, and a short one beside a long one, whose later rows run after it. What is ``elsewhere``,
-        with translators, stands in the way of those alone that are to go there too. ``small``: nothing
-        but this text has to be prepared, so that the event loop may do it.
+        waits, and a short one beside a long one, whose later rows run after it. ``elsewhere``: it goes to
+        translators first. Work there delays only requests that need translation, too. ``small``: only
+        tokenising is needed, which the event loop may do.
         """
         with self._changed:
             return self._admission.admit(size, timeout, generators, rows, elsewhere, small)
@@ -211,45 +211,54 @@ class Scheduler:
         size = 0  # tokens of the last run
         prepared: float | None = 0.0  # seconds of preparing; None once rows have run
         ready = self.clock()  # when it was to be tokenised, after its translation
-        while True:
-            # What has run is finished before what has just come is begun.
-            pool = self._finish if prepared is None else self._prepare
-            if ticket.small and size <= SMALL:
-                step, seconds = _advance(steps, value)
-            else:
-                async with ticket.turn:  # one request takes one thread, however long it is
-                    step, seconds = await loop.run_in_executor(pool, _advance, steps, value)
-            if isinstance(step, TranslateRequest):
-                assert translate is not None
-                value = await self._translated(ticket, step, translate)
-                prepared, ready = seconds + (prepared or 0.0), self.clock()
-                continue
+        with contextlib.ExitStack() as away:
+            if ticket.elsewhere:
+                away.enter_context(self.elsewhere(ticket))
+            while True:
+                # What has run is finished before what has just come is begun.
+                pool = self._finish if prepared is None else self._prepare
+                if ticket.small and size <= SMALL:
+                    step, seconds = _advance(steps, value)
+                else:
+                    async with ticket.turn:  # one request takes one thread, however long it is
+                        step, seconds = await loop.run_in_executor(pool, _advance, steps, value)
+                if isinstance(step, TranslateRequest):
+                    assert translate is not None
+                    value, meanwhile = await self._translated(ticket, step, translate)
+                    prepared, ready = (prepared or 0.0) + seconds + meanwhile, self.clock()
+                    away.close()
+                    continue
+                if prepared is not None:
+                    away.close()
+                    self._is_prepared(ticket, ready, prepared + seconds)
+                    prepared = None
+                if isinstance(step, _Done):
+                    answer: T = step.value
+                    return answer
+                if not self._known(runners, step.graph):  # graphs open here, not while runs wait
+                    await loop.run_in_executor(pool, self.open, runners, step.graph)
+                size = sum(row.length for row in step.rows)
+                value = await self._rows(ticket, step, runners)
+
+    def _is_prepared(self, ticket: Ticket, ready: float, seconds: float) -> None:
+        """A chunk is tokenised, which it could be from ``ready`` on."""
+        with self._changed:
             if ticket.begun is None:
                 ticket.begun = ready
-            if prepared is not None:
-                with self._changed:
-                    self._admission.prepared(ticket, prepared + seconds)
-                prepared = None
-            if isinstance(step, _Done):
-                answer: T = step.value
-                return answer
-            if not self._known(runners, step.graph):  # graphs open here, not while runs wait
-                await loop.run_in_executor(pool, self.open, runners, step.graph)
-            size = sum(row.length for row in step.rows)
-            value = await self._rows(ticket, step, runners)
+            self._admission.prepared(ticket, seconds)
 
     async def _translated(
         self, ticket: Ticket, request: TranslateRequest, translate: Translate
-    ) -> list[Outcome]:
+    ) -> tuple[list[Outcome], float]:
+        """The outcomes, and the seconds of what was done meanwhile."""
         loop = asyncio.get_running_loop()
-        with self.elsewhere(ticket):
-            translating = asyncio.ensure_future(translate(request))
-            try:
-                async with ticket.turn:
-                    await loop.run_in_executor(self._prepare, request.meanwhile)
-                return await translating
-            finally:
-                translating.cancel()  # where nobody waits for it any more; else it is done
+        translating = asyncio.ensure_future(translate(request))
+        try:
+            async with ticket.turn:
+                seconds = await loop.run_in_executor(self._prepare, _timed, request.meanwhile)
+            return await translating, seconds
+        finally:
+            translating.cancel()  # where nobody waits for it any more; else it is done
 
     async def _rows(self, ticket: Ticket, request: RunRequest, runners: Runners) -> Outputs:
         loop = asyncio.get_running_loop()
@@ -452,3 +461,9 @@ def _advance(steps: Steps[Any], value: Any) -> tuple[RunRequest | TranslateReque
     except StopIteration as done:  # which no future can carry
         return _Done(done.value), time.perf_counter() - begun
     return request, time.perf_counter() - begun
+
+
+def _timed(work: Callable[[], object]) -> float:
+    begun = time.perf_counter()
+    work()
+    return time.perf_counter() - begun

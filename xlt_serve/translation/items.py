@@ -47,7 +47,7 @@ def translated(
     """By number, for each valid item: its translation into the source language, or why it has none.
 
     ``given``: the client's own; one that is no text fails its item. ``told``: the language that the
-    request names. Nothing is asked of an engine that is in the source language already.
+    request names. Texts already in the source language are not sent to an engine.
     """
     found: dict[int, TranslatedItem | Untranslated] = {}
     open_items: list[tuple[int, Item, list[str | None]]] = []

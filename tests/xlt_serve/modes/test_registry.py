@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 from starlette.testclient import TestClient
@@ -14,7 +14,7 @@ from starlette.testclient import TestClient
 from xlt_serve import load, modes, types, wire
 from xlt_serve.cli.main import main
 from xlt_serve.errors import UsageError
-from xlt_serve.modes.base import Context, Mode, Reading
+from xlt_serve.modes.base import CLASSIFY, ZERO_SHOT, Context, Mode, Reading
 from xlt_serve.modes.plain import Plain, classified
 from xlt_serve.modes.smoothed import Smoothing
 from xlt_serve.runtime.steps import Steps
@@ -114,9 +114,44 @@ def test_options_come_one_by_one_or_as_one_value() -> None:
     whole = modes.settings("smoothed", smoothing=Smoothing(samples=20, alpha=0.01), top_k=2)
     assert one == whole
     assert one.of(Smoothing).samples == 20
-    assert modes.settings("plain", samples=20) == modes.settings()  # another mode's own
-    with pytest.raises(TypeError, match="'topk'"):
-        modes.settings("plain", topk=2)
+    assert modes.settings("plain", smoothing=Smoothing(20)) == modes.settings()  # another mode's
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "message"),
+    [
+        ({"topk": 2}, TypeError, "mode plain has no option 'topk'"),
+        ({"alpha": 0.5}, TypeError, "mode plain has no option 'alpha'"),
+        ({"plain": True}, TypeError, "mode plain has no option 'plain'"),
+        ({"mode": "smoothed", "smoothing": {"samples": 5}}, UsageError, "must be a Smoothing"),
+        (
+            {"mode": "smoothed", "smoothing": Smoothing(5), "samples": 50},
+            UsageError,
+            "smoothing and samples: say the same thing twice",
+        ),
+    ],
+)
+def test_no_option_is_left_out_in_silence(
+    given: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        load().predict(TEXTS, **given)
+
+
+def test_options_have_names_of_their_own() -> None:
+    """On the wire the options of all modes of a route lie side by side."""
+    for route in (CLASSIFY, ZERO_SHOT):
+        kinds = [Settings, *(modes.MODES[name].options for name in modes.names(route))]
+        found = [each.name for kind in kinds for each in fields(kind)]
+        assert len(found) == len(set(found))
+
+
+def test_settings_that_do_not_fit_their_mode_are_refused_on_every_road() -> None:
+    long = Settings(mode="smoothed", long="windows")
+    with pytest.raises(UsageError, match="long=windows: has no smoothed form"):
+        list(load().predict_batches([TEXTS], long))
+    with pytest.raises(UsageError, match="mode='nope': must be one of"):
+        list(load().predict_batches([TEXTS], Settings(mode="nope")))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

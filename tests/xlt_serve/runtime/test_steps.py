@@ -94,6 +94,14 @@ def test_what_goes_wrong_with_translating_is_raised_and_nothing_goes_on() -> Non
     failed.set_exception(TypeError("no engine has no name"))
     with pytest.raises(TypeError, match="has no name"):
         drive(shouted(), lambda request: {}, lambda request: failed)
+
+    def broken() -> Steps[None]:
+        yield TranslateRequest(["a"], ["de"], "en", lambda: 1 / 0)
+
+    left: Future[list[Outcome]] = Future()
+    with pytest.raises(ZeroDivisionError):
+        drive(broken(), lambda request: {}, lambda request: left)
+    assert left.cancelled()
     open_: Future[list[Outcome]] = Future()
     Driven(shouted(), lambda request: open_).cancel()
     assert open_.cancelled()

@@ -17,7 +17,7 @@ def test_below_the_limit_nobody_is_turned_away() -> None:
     assert not overload.lasts(9.0)
 
 
-def test_a_overload_shortens_the_wait_and_ends_when_more_are_let_in_than_refused() -> None:
+def test_an_overload_shortens_the_wait_and_ends_when_more_are_let_in_than_refused() -> None:
     overload = Overload(wait=2, calm=1)
     assert overload.turns_away(10.0, 2.1, typical=0.4) == 2.1
     assert overload.longest(10.5, typical=0.4) == 0.2
@@ -29,7 +29,7 @@ def test_a_overload_shortens_the_wait_and_ends_when_more_are_let_in_than_refused
     assert overload.turns_away(12.3, 1.9, typical=0.4) is None
 
 
-def test_a_overload_that_nobody_saw_go_on_is_over() -> None:
+def test_an_overload_that_nobody_saw_go_on_is_over() -> None:
     overload = Overload(wait=2, calm=1)
     overload.turns_away(10.0, 3.0, 0.1)
     assert not overload.lasts(12.5)  # a quiet second has passed since

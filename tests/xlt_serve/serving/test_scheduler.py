@@ -436,7 +436,7 @@ def test_translations_are_awaited_beside_the_queue(scheduler: Scheduler) -> None
         return f"{found.text}{outputs['values'][0]}"
 
     async def main() -> str:
-        ticket = scheduler.admit(3)
+        ticket = scheduler.admit(3, elsewhere=True)
         try:
             answer = await scheduler.predict(ticket, steps(), Squares(), upper)
             assert ticket.away == 0
@@ -446,6 +446,38 @@ def test_translations_are_awaited_beside_the_queue(scheduler: Scheduler) -> None
 
     assert asyncio.run(main()) == "ABC9"
     assert sorted(order) == ["asked", "meanwhile"]
+
+
+def test_what_is_to_be_translated_stands_in_nobodys_way_from_the_start() -> None:
+    """Even while no thread is free to look at it."""
+    scheduler = Scheduler(Limits(speed=1000), threads=1)
+    gate = threading.Event()
+
+    def steps() -> Steps[list[int]]:
+        yield TranslateRequest(["abc"], ["de"], "en", lambda: None)
+        return (yield from squares(["xxx"]))
+
+    async def nothing(request: TranslateRequest) -> list[Outcome]:
+        return []
+
+    async def main() -> list[int]:
+        scheduler._prepare.submit(gate.wait)
+        ticket = scheduler.admit(30_000, elsewhere=True)
+        task = asyncio.create_task(scheduler.predict(ticket, steps(), Squares(), nothing))
+        await asyncio.sleep(0.05)
+        assert ticket.away == ticket.share > 0
+        assert scheduler.waiting_seconds() == 0
+        gate.set()
+        answer = await task
+        assert ticket.away == 0
+        scheduler.leave(ticket)
+        return answer
+
+    try:
+        assert asyncio.run(main()) == [9]
+    finally:
+        gate.set()
+        scheduler.close()
 
 
 def test_translating_ends_with_its_request(scheduler: Scheduler) -> None:
@@ -463,7 +495,7 @@ def test_translating_ends_with_its_request(scheduler: Scheduler) -> None:
         yield TranslateRequest(["abc"], ["de"], "en", lambda: None)
 
     async def main() -> Ticket:
-        ticket = scheduler.admit(3)
+        ticket = scheduler.admit(3, elsewhere=True)
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.05):
                 await scheduler.predict(ticket, steps(), Squares(), endless)
@@ -589,7 +621,7 @@ def test_streams_run_at_the_same_time_and_a_request_that_fails_in_one_fails_once
     scheduler.close()
 
 
-def test_in_a_flood_only_those_are_let_in_that_hardly_wait() -> None:
+def test_in_an_overload_only_those_are_let_in_that_hardly_wait() -> None:
     """By a clock of its own: once two seconds of work have waited, short waits count as long, as long as
     more are refused than let in."""
     now = [100.0]
@@ -625,7 +657,7 @@ def test_in_a_flood_only_those_are_let_in_that_hardly_wait() -> None:
     scheduler.close()
 
 
-def test_a_load_that_can_be_carried_is_carried_after_a_flood() -> None:
+def test_a_load_that_can_be_carried_is_carried_after_an_overload() -> None:
     """Half of the capacity, right after the flood: a few are refused for a second, then nobody."""
     scheduler, model = Scheduler(Limits(speed=1000, wait=1, calm=0.5)), Squares()
     model.seconds_per_token = 0.001
@@ -655,7 +687,7 @@ def test_a_load_that_can_be_carried_is_carried_after_a_flood() -> None:
     assert not [moment for moment in refused if moment > 1.2]
 
 
-def test_a_long_request_that_is_refused_is_no_flood() -> None:
+def test_a_long_request_that_is_refused_is_no_overload() -> None:
     now = [100.0]
     scheduler = Scheduler(Limits(speed=1000, wait=2), clock=lambda: now[0])
     long = scheduler.admit(3 * 20_000, rows=1000)

@@ -109,3 +109,18 @@ def test_translations_are_counted(paired: Local) -> None:
 def test_a_file_that_is_not_there_stops_the_start(start: Start, tmp_path: Path) -> None:
     with pytest.raises(Exception, match="is not there"):
         start(translators=tmp_path / "none.toml")
+
+
+@pytest.mark.parametrize(
+    ("texts", "given"), [(1, 3), (40, 45), (40, 35), (1, 0)], ids=["more", "late", "fewer", "none"]
+)
+def test_translations_that_are_not_one_a_text_are_refused(
+    service: Local, texts: int, given: int
+) -> None:
+    body = {"texts": ["Hallo"] * texts, "mode": "translate", "translations": ["Hello"] * given}
+    refused = service.post("/classify", json=body)
+    assert refused.status_code == 422
+    message = valid("Error", refused.json())["error"]["message"]
+    assert f"{given} translations: there must be one for each of the {texts} items" in message
+    plain = service.post("/classify", json=body | {"mode": "plain", "translations": ["Hello"]})
+    assert "mode=plain uses no translations" in plain.json()["error"]["message"]
