@@ -12,7 +12,7 @@ from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar, get_type_hints
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationError, create_model
 from pydantic.json_schema import WithJsonSchema, models_json_schema
 
 from xlt_serve import modes, types
@@ -32,10 +32,10 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-def registered(name: str) -> str:
+def registered(name: object) -> str:
     """A mode that ``/classify`` takes."""
     known = modes.names()
-    if name not in known:
+    if not isinstance(name, str) or name not in known:
         choices = ", ".join(map(repr, known[:-1])) + f" or {known[-1]!r}"
         raise ValueError(f"Input should be {choices}")
     return name
@@ -43,7 +43,7 @@ def registered(name: str) -> str:
 
 ModeName = Annotated[
     str,
-    AfterValidator(registered),
+    PlainValidator(registered),
     WithJsonSchema({"type": "string", "enum": list(modes.names())}),
 ]
 

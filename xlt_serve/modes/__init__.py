@@ -31,7 +31,7 @@ def of(settings: Settings) -> Mode:
 
 
 def by_name(name: str) -> Mode:
-    if name not in MODES:
+    if not isinstance(name, str) or name not in MODES:
         raise UsageError(f"mode={name!r}", f"must be one of {', '.join(names())}")
     return MODES[name]
 
@@ -76,8 +76,6 @@ def settings(mode: str = "plain", **given: Any) -> Settings:
 
 def check_translations(settings: Settings, given: Sequence[object] | None, items: int) -> None:
     """A UsageError where a request's own translations are none of this mode's, or not one an item."""
-    mode = of(settings)
     if given:
-        mode.refuse_translations()
-    if mode.translates:
-        one_each(given, items)
+        of(settings).refuse_translations()
+    one_each(given, items)

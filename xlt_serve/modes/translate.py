@@ -88,8 +88,9 @@ class ReadsTranslations(Mode):
                 continue
             why = translation if isinstance(translation, Untranslated) else UNREADABLE
             if settings.require_translation:
-                language = job.language if isinstance(job.language, str) else "unknown"
-                reading.fail(job.index, ItemError("untranslated", language, why.message))
+                spoken = job.language or "unknown"
+                value = spoken if isinstance(spoken, str) else ", ".join(spoken)
+                reading.fail(job.index, ItemError("untranslated", value, why.message))
             else:
                 bare.append((job, why))
         return ready, bare

@@ -18,6 +18,7 @@ from starlette.routing import Route
 
 from xlt_serve import modes, translation, wire
 from xlt_serve.classifier import Classifier, load
+from xlt_serve.modes.zero_shot import ZeroShot
 from xlt_serve.runtime.graph_io import GRAPHS
 from xlt_serve.runtime.session import available_cores
 from xlt_serve.serving import answering, failures, openapi, settings, tracing
@@ -174,31 +175,31 @@ async def _disconnected(request: Request) -> None:
 
 async def classify(request: Request) -> Response:
     asked = wire.parse(wire.ClassifyRequest, await body_of(request))
+    settings = wire.settings_of(asked, asked.mode)
     items = answering.items_of(asked, service_of(request).environment.max_items)
-    return await answered(request, asked, asked.mode, items, asked.translations)
+    return await answered(request, asked, settings, items, asked.translations)
 
 
 async def zero_shot(request: Request) -> Response:
     asked = wire.parse(wire.ZeroShotRequest, await body_of(request))
     texts = answering.listed(asked.texts, service_of(request).environment.max_items)
-    return await answered(request, asked, "zero_shot", texts)
+    return await answered(request, asked, wire.settings_of(asked, ZeroShot.name), texts)
 
 
 async def answered(
     request: Request,
     asked: wire.Addressed,
-    mode: str,
+    settings: Settings,
     items: list[Any],
     translations: list[Any] | None = None,
 ) -> Response:
     """The answer of any mode: which bundle, whether it fits, the predictions; the log and the metrics
     hear of it."""
     service, known = service_of(request), request.state.known
-    settings = wire.settings_of(asked, mode)
-    loaded = service.registry.chosen(asked.bundle, modes.MODES[mode].suits)
+    loaded = service.registry.chosen(asked.bundle, modes.of(settings).suits)
     loaded.classifier.refuse_unfit(settings, service.registry.bundles())
     timeout = timeout_of(service, asked)
-    known |= {"bundle": loaded.name, "items": len(items), "mode": mode}
+    known |= {"bundle": loaded.name, "items": len(items), "mode": settings.mode}
     if service.environment.log_texts:
         known["texts"] = items
     query = Query(items, settings, timeout, translations)
