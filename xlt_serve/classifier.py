@@ -15,7 +15,7 @@ from xlt_serve import bundle as bundles
 from xlt_serve import modes, translation
 from xlt_serve.bundle import Bundle
 from xlt_serve.errors import BundleError, UsageError
-from xlt_serve.modes.base import Context
+from xlt_serve.modes.base import Asked, Context
 from xlt_serve.runtime.batching import default_budget
 from xlt_serve.runtime.runners import Runners
 from xlt_serve.runtime.session import Options, Session
@@ -83,12 +83,11 @@ class Classifier:
         """
         if isinstance(items, str):
             raise UsageError("a single text", "predict takes a list", "write predict([text])")
-        items, asked = list(items), modes.settings(mode, **settings)
-        self.refuse_unfit(asked)
-        modes.check_translations(asked, translations, len(items))
-        steps = self.steps(items, asked, translations)
+        asked = Asked(list(items), modes.settings(mode, **settings), translations)
+        self.refuse_unfit(asked.settings)
+        modes.check_translations(asked)
         deadline = None if self.translators is None else self.translators.deadline
-        return drive(steps, self.runners.run, self._submit(deadline))
+        return drive(self.steps(asked), self.runners.run, self._submit(deadline))
 
     def zero_shot(
         self, texts: Iterable[object], labels: Sequence[str], **settings: Any
@@ -114,7 +113,7 @@ class Classifier:
         begun: deque[Driven[list[Prediction]]] = deque()
         try:
             for batch in batches:
-                begun.append(Driven(self.steps(batch, settings), self._submit(None)))
+                begun.append(Driven(self.steps(Asked(batch, settings)), self._submit(None)))
                 if len(begun) > depth:
                     yield begun.popleft().finish(self.runners.run)
             while begun:
@@ -130,14 +129,9 @@ class Classifier:
         mode.check(settings)
         mode.refuse_unfit(self.context, settings, served)
 
-    def steps(
-        self,
-        items: Sequence[object],
-        settings: Settings,
-        translations: Sequence[object] | None = None,
-    ) -> Steps[list[Prediction]]:
+    def steps(self, asked: Asked) -> Steps[list[Prediction]]:
         """The same as steps, for whoever runs them. Whether the request fits was asked before."""
-        return modes.of(settings).steps(self.context, items, settings, translations)
+        return modes.of(asked.settings).steps(self.context, asked)
 
     def logits(self, pieces: Sequence[Piece]) -> npt.NDArray[np.float32]:
         """[pieces, labels], in order, whatever the batches were."""

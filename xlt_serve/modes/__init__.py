@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
 from xlt_serve.errors import UsageError
-from xlt_serve.modes.base import CLASSIFY, Mode
+from xlt_serve.modes.base import CLASSIFY, Asked, Mode
 from xlt_serve.modes.paired import Paired
 from xlt_serve.modes.plain import Plain
 from xlt_serve.modes.smoothed import Smoothed
@@ -74,8 +73,8 @@ def settings(mode: str = "plain", **given: Any) -> Settings:
     return made
 
 
-def check_translations(settings: Settings, given: Sequence[object] | None, items: int) -> None:
-    """A UsageError where a request's own translations are none of this mode's, or not one an item."""
-    if given:
-        of(settings).refuse_translations()
-    one_each(given, items)
+def check_translations(asked: Asked) -> None:
+    """A UsageError where a request's own translations are none of its mode's, or not one an item."""
+    if asked.translations:
+        of(asked.settings).refuse_translations()
+    one_each(asked.translations, len(asked.items))

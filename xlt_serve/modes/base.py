@@ -47,6 +47,20 @@ class Context:
 
 
 @dataclass(frozen=True, slots=True)
+class Asked:
+    """What is to be predicted, and how. ``translations``: the client's own, a text (or two of a pair)
+    or None for each item; None: it has none at all."""
+
+    items: Sequence[object]
+    settings: Settings
+    translations: Sequence[object] | None = None
+
+    def part(self, start: int, end: int) -> Asked:
+        given = None if self.translations is None else self.translations[start:end]
+        return Asked(self.items[start:end], self.settings, given)
+
+
+@dataclass(frozen=True, slots=True)
 class Cost:
     """What a request costs at least. ``passes``: how often each text runs. ``shared``: its texts have
     work in common, which every chunk of them would repeat. ``light``: only tokenising is
@@ -105,15 +119,8 @@ class Mode(ABC):
         return Cost()
 
     @abstractmethod
-    def steps(
-        self,
-        context: Context,
-        items: Sequence[object],
-        settings: Settings,
-        translations: Sequence[object] | None = None,
-    ) -> Steps[list[Prediction]]:
-        """One prediction for each item, in order; an item's own error is a value in its place.
-        ``translations``: the client's own, a text (or two of a pair) or None for each item."""
+    def steps(self, context: Context, asked: Asked) -> Steps[list[Prediction]]:
+        """One prediction for each item, in order; an item's own error is a value in its place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,14 +136,12 @@ class Job:
 class Reading:
     """The items of a request: checked at once, tokenised when that is asked for."""
 
-    def __init__(
-        self, context: Context, mode: Mode, items: Sequence[object], settings: Settings
-    ) -> None:
-        self._context, self._mode, self._settings = context, mode, settings
+    def __init__(self, context: Context, mode: Mode, asked: Asked) -> None:
+        self._context, self._mode, self._settings = context, mode, asked.settings
         self.failed: dict[int, Prediction] = {}
         self.valid: dict[int, Item] = {}
         self.languages: dict[int, str | Sequence[str] | None] = {}
-        for index, item in enumerate(items):
+        for index, item in enumerate(asked.items):
             try:
                 self.valid[index] = check(item, context.bundle.manifest.pair)
             except ItemError as error:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from xlt_serve.calibration import softmax
-from xlt_serve.modes.base import Context, Cost, Job, Mode, Reading, labelled
+from xlt_serve.modes.base import Asked, Context, Cost, Job, Mode, Reading, labelled
 from xlt_serve.runtime.steps import RunRequest, Steps
 from xlt_serve.types import Prediction, Settings
 
@@ -21,16 +21,10 @@ class Plain(Mode):
     def cost(self, context: Context, settings: Settings) -> Cost:
         return Cost(light=True)
 
-    def steps(
-        self,
-        context: Context,
-        items: Sequence[object],
-        settings: Settings,
-        translations: Sequence[object] | None = None,
-    ) -> Steps[list[Prediction]]:
-        reading = Reading(context, self, items, settings)
+    def steps(self, context: Context, asked: Asked) -> Steps[list[Prediction]]:
+        reading = Reading(context, self, asked)
         jobs = reading.jobs()
-        answers = yield from classified(context, jobs, settings)
+        answers = yield from classified(context, jobs, asked.settings)
         return reading.in_order({j.index: a for j, a in zip(jobs, answers, strict=True)})
 
 

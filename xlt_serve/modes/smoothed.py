@@ -10,7 +10,7 @@ from typing import Any, cast
 from xlt_serve import bundle as bundles
 from xlt_serve.bundle import Bundle
 from xlt_serve.errors import ItemError, UsageError
-from xlt_serve.modes.base import Context, Cost, Job, Mode, Reading, largest
+from xlt_serve.modes.base import Asked, Context, Cost, Job, Mode, Reading, largest
 from xlt_serve.modes.draws import NoisyText, polled
 from xlt_serve.runtime.steps import Steps
 from xlt_serve.smoothing.noise import KINDS, Kind, Noise, Place, stream_key
@@ -75,16 +75,9 @@ class Smoothed(Mode):
     def cost(self, context: Context, settings: Settings) -> Cost:
         return Cost(passes=settings.of(Smoothing).fewest)
 
-    def steps(
-        self,
-        context: Context,
-        items: Sequence[object],
-        settings: Settings,
-        translations: Sequence[object] | None = None,
-    ) -> Steps[list[Prediction]]:
-        settings = self.resolved(settings)
-        asked = settings.of(Smoothing)
-        reading = Reading(context, self, items, settings)
+    def steps(self, context: Context, asked: Asked) -> Steps[list[Prediction]]:
+        settings = self.resolved(asked.settings)
+        reading = Reading(context, self, asked)
         jobs, voters = [], []
         for job in reading.jobs():
             try:
@@ -93,7 +86,8 @@ class Smoothed(Mode):
                 reading.fail(job.index, error)
             else:
                 jobs.append(job)
-        outcomes = yield from polled([v.text for v in voters], len(context.labels), asked)
+        options = settings.of(Smoothing)
+        outcomes = yield from polled([v.text for v in voters], len(context.labels), options)
         out = {}
         for job, voter, outcome in zip(jobs, voters, outcomes, strict=True):
             out[job.index] = self._voted(context, job, voter, outcome, settings)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from xlt_serve.errors import ItemError
-from xlt_serve.modes.base import Context, Job, Mode, Reading
+from xlt_serve.modes.base import Asked, Context, Job, Mode, Reading
 from xlt_serve.modes.plain import classified
 from xlt_serve.runtime.steps import Steps
 from xlt_serve.text.tokens import Tokens
@@ -39,16 +39,10 @@ class ReadsTranslations(Mode):
     ) -> Steps[list[tuple[Prediction, float | None]]]:
         """The prediction of each, and the ratio at which its translation was mixed in, if it was."""
 
-    def steps(
-        self,
-        context: Context,
-        items: Sequence[object],
-        settings: Settings,
-        translations: Sequence[object] | None = None,
-    ) -> Steps[list[Prediction]]:
-        reading = Reading(context, self, items, settings)
+    def steps(self, context: Context, asked: Asked) -> Steps[list[Prediction]]:
+        reading, settings = Reading(context, self, asked), asked.settings
         found = yield from translated(
-            reading, translations, settings.language, context.bundle.manifest, reading.jobs
+            reading, asked.translations, settings.language, context.bundle.manifest, reading.jobs
         )
         ready, bare = self._sorted(context, reading, found, settings)
         out: dict[int, Prediction] = {}

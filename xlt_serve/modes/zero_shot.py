@@ -17,7 +17,7 @@ import numpy.typing as npt
 from xlt_serve.bundle import Bundle
 from xlt_serve.calibration import softmax
 from xlt_serve.errors import ItemError, UsageError
-from xlt_serve.modes.base import ZERO_SHOT, Context, Cost, Mode, largest
+from xlt_serve.modes.base import ZERO_SHOT, Asked, Context, Cost, Mode, largest
 from xlt_serve.runtime.steps import RunRequest, Steps
 from xlt_serve.text.language import detect
 from xlt_serve.text.tokens import Piece, Tokens, check
@@ -139,26 +139,21 @@ class ZeroShot(Mode):
             return Cost(shared=True)
         return Cost(passes=len(asked.labels))
 
-    def steps(
-        self,
-        context: Context,
-        items: Sequence[object],
-        settings: Settings,
-        translations: Sequence[object] | None = None,
-    ) -> Steps[list[Prediction]]:
-        asked = settings.of(Candidates)
-        texts, out = self._read(context, items, settings)
+    def steps(self, context: Context, asked: Asked) -> Steps[list[Prediction]]:
+        settings = asked.settings
+        texts, out = self._read(context, asked.items, settings)
         wanted = sorted({hypothesis for text in texts for hypothesis in text.hypotheses})
         hypotheses = dict(zip(wanted, context.encoder.ids(wanted), strict=True))
         if blank := [text for text, ids in hypotheses.items() if not ids]:
             raise UsageError(
                 f"hypothesis {blank[0]!r}", "the model reads nothing in it", "reword it"
             )
-        score = _entailed if scorer_of(context.bundle, asked) == "nli" else _similar
+        judged_by = scorer_of(context.bundle, settings.of(Candidates))
+        score = _entailed if judged_by == "nli" else _similar
         scored = yield from score(context, texts, hypotheses, settings)
         for text, (scores, truncated) in zip(texts, scored, strict=True):
             out[text.index] = self._answer(context, text, scores, truncated, settings)
-        return [out[index] for index in range(len(items))]
+        return [out[index] for index in range(len(asked.items))]
 
     def _read(
         self, context: Context, items: Sequence[object], settings: Settings

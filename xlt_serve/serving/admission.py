@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypedDict
 
 from xlt_serve.errors import XltError
 from xlt_serve.serving.load_shedding import Overload
@@ -88,6 +88,17 @@ class Ticket:
     def until_run(self) -> float:
         """Seconds from its arrival until its first row ran, translating included."""
         return (self.begun or self.arrived) - self.arrived + (self.waited or 0.0)
+
+
+class Demand(TypedDict, total=False):
+    """What a request will need beside its bytes. ``elsewhere``: it goes to translators first; work
+    there delays only requests that need translation, too. ``small``: only tokenising is needed, which
+    the event loop may do."""
+
+    generators: int
+    rows: int
+    elsewhere: bool
+    small: bool
 
 
 class Admission:

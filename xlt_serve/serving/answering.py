@@ -5,19 +5,19 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from xlt_serve import modes, wire
 from xlt_serve.classifier import NO_TRANSLATOR, Classifier
 from xlt_serve.errors import UsageError
-from xlt_serve.modes.base import Cost
+from xlt_serve.modes.base import Asked, Cost
 from xlt_serve.runtime.steps import TranslateRequest
 from xlt_serve.serving.admission import Ticket
 from xlt_serve.serving.failures import Refusal
 from xlt_serve.serving.registry import Loaded
 from xlt_serve.serving.scheduler import RunFailed, Scheduler, Translate
-from xlt_serve.types import Outcome, Prediction, Settings
+from xlt_serve.types import Outcome, Prediction
 
 CHUNK = 32
 """Items that are tokenised together: while the first chunk runs, the next is tokenised."""
@@ -31,16 +31,6 @@ class TooLate(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
-    """What a request asks, once it is understood. ``timeout`` in seconds."""
-
-    items: Sequence[object]
-    settings: Settings
-    timeout: float
-    translations: Sequence[object] | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class AnsweredQuery:
     """``failed``: why items could not be run, for the log."""
 
@@ -50,17 +40,19 @@ class AnsweredQuery:
     failed: Sequence[RunFailed] = ()
 
 
-async def answer(scheduler: Scheduler, loaded: Loaded, query: Query) -> AnsweredQuery:
-    """Predictions of all items, in order, chunk by chunk."""
+async def answer(
+    scheduler: Scheduler, loaded: Loaded, asked: Asked, timeout: float
+) -> AnsweredQuery:
+    """Predictions of all items, in order, chunk by chunk, within ``timeout`` seconds."""
     begun = time.perf_counter()
-    modes.check_translations(query.settings, query.translations, len(query.items))
-    classifier, items, mode = loaded.classifier, query.items, modes.of(query.settings)
-    settings = mode.resolved(query.settings)
-    cost = mode.cost(classifier.context, settings)
+    modes.check_translations(asked)
+    classifier, items, mode = loaded.classifier, asked.items, modes.of(asked.settings)
+    asked = replace(asked, settings=mode.resolved(asked.settings))
+    cost = mode.cost(classifier.context, asked.settings)
     chunks = chunks_of(len(items), cost)
     ticket = scheduler.admit(
         cost.passes * size_of(items),
-        query.timeout,
+        timeout,
         generators=max(1, len(chunks)),
         rows=cost.passes * len(items),
         elsewhere=mode.translates,
@@ -70,12 +62,11 @@ async def answer(scheduler: Scheduler, loaded: Loaded, query: Query) -> Answered
     share = scheduler.limits.tokens // 4
     window = asyncio.Semaphore(max(2, share * max(1, len(chunks)) // (ticket.guess + 1)))
     failed: list[RunFailed] = []
-    translate = translator(classifier, FOR_TRANSLATING * query.timeout)
+    translate = translator(classifier, FOR_TRANSLATING * timeout)
 
     async def predicted(start: int, end: int) -> list[Prediction]:
         """Of these items; one that can't be run fails alone, the others run without it."""
-        given = None if query.translations is None else query.translations[start:end]
-        steps = classifier.steps(items[start:end], settings, given)
+        steps = classifier.steps(asked.part(start, end))
         try:
             return await scheduler.predict(ticket, steps, classifier.runners, translate)
         except RunFailed as error:
@@ -90,7 +81,7 @@ async def answer(scheduler: Scheduler, loaded: Loaded, query: Query) -> Answered
             return await predicted(start, end)
 
     try:
-        async with asyncio.timeout(query.timeout):
+        async with asyncio.timeout(timeout):
             if len(chunks) == 1:  # most requests; tasks would cost them a tenth of a millisecond
                 found = [await predicted(*chunks[0])]
             else:

@@ -18,12 +18,13 @@ from starlette.routing import Route
 
 from xlt_serve import modes, translation, wire
 from xlt_serve.classifier import Classifier, load
+from xlt_serve.modes.base import Asked
 from xlt_serve.modes.zero_shot import ZeroShot
 from xlt_serve.runtime.graph_io import GRAPHS
 from xlt_serve.runtime.session import available_cores
 from xlt_serve.serving import answering, failures, openapi, settings, tracing
 from xlt_serve.serving import worker_state as shared
-from xlt_serve.serving.answering import AnsweredQuery, Query
+from xlt_serve.serving.answering import AnsweredQuery
 from xlt_serve.serving.auth import Keys
 from xlt_serve.serving.body import Gone, read_json
 from xlt_serve.serving.failures import Refusal
@@ -93,7 +94,7 @@ class Service:
         for loaded in self.registry.all():  # the scheduler learns how fast each is
             text = "a " * 16
             items = [(text, text) if loaded.classifier.bundle.manifest.pair else text] * 4
-            await answering.answer(self.scheduler, loaded, Query(items, Settings(), 60))
+            await answering.answer(self.scheduler, loaded, Asked(items, Settings()), 60)
         gc.collect()
         gc.freeze()  # what is loaded stays: looking through it for garbage, again and again, takes 4 %
         self.ready = True
@@ -202,9 +203,11 @@ async def answered(
     known |= {"bundle": loaded.name, "items": len(items), "mode": settings.mode}
     if service.environment.log_texts:
         known["texts"] = items
-    query = Query(items, settings, timeout, translations)
+    query = Asked(items, settings, translations)
     try:
-        reply = await while_there(request, answering.answer(service.scheduler, loaded, query))
+        reply = await while_there(
+            request, answering.answer(service.scheduler, loaded, query, timeout)
+        )
     except answering.TooLate:
         raise _too_late(timeout, service.environment.timeout) from None
     known |= {

@@ -23,13 +23,13 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar, Unpack
 from weakref import WeakKeyDictionary
 
 from xlt_serve.errors import XltError
 from xlt_serve.runtime.runners import Runner, Runners
 from xlt_serve.runtime.steps import Outputs, Row, RunRequest, Steps, TranslateRequest, join
-from xlt_serve.serving.admission import PATIENCE, SMALL, Admission, Limits, Ticket
+from xlt_serve.serving.admission import PATIENCE, SMALL, Admission, Demand, Limits, Ticket
 from xlt_serve.serving.queue import Waiting
 from xlt_serve.types import Outcome
 
@@ -154,24 +154,14 @@ class Scheduler:
         with self._changed:
             self._admission.refuse_if_full()
 
-    def admit(
-        self,
-        size: int,
-        timeout: float | None = None,
-        generators: int = 1,
-        rows: int = 1,
-        elsewhere: bool = False,
-        small: bool = False,
-    ) -> Ticket:
+    def admit(self, size: int, timeout: float | None = None, **demand: Unpack[Demand]) -> Ticket:
         """A ticket for a request of ``size`` bytes of text in so many generators and rows, or ``Busy``.
 
         What counts is the work in front of it, not its own: a request of any size gets in when nothing
-        waits, and a short one beside a long one, whose later rows run after it. ``elsewhere``: it goes to
-        translators first. Work there delays only requests that need translation, too. ``small``: only
-        tokenising is needed, which the event loop may do.
+        waits, and a short one beside a long one, whose later rows run after it.
         """
         with self._changed:
-            return self._admission.admit(size, timeout, generators, rows, elsewhere, small)
+            return self._admission.admit(size, timeout, **demand)
 
     def leave(self, ticket: Ticket) -> None:
         """The request is over, or its client is gone: nothing more of it runs."""

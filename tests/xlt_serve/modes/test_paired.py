@@ -18,6 +18,7 @@ from xlt_serve import load
 from xlt_serve.bundle import Bundle
 from xlt_serve.classifier import Classifier
 from xlt_serve.errors import ItemError, UsageError
+from xlt_serve.modes.base import Asked
 from xlt_serve.runtime.graph_io import PairedRow
 from xlt_serve.runtime.steps import RunRequest, TranslateRequest
 from xlt_serve.text.tokens import Piece
@@ -286,7 +287,7 @@ def test_a_bundle_without_the_graph_names_one_that_has_it(
 def test_an_event_loop_gets_the_same_answers(paired: Classifier) -> None:
     """Whoever drives the steps: here a loop that awaits what the library waits for."""
     assert paired.translators is not None
-    steps = paired.steps([GERMAN], Settings(mode="paired", language="de"))
+    steps = paired.steps(Asked([GERMAN], Settings(mode="paired", language="de")))
     asked = next(steps)
     assert isinstance(asked, TranslateRequest)
     assert (list(asked.texts), list(asked.languages), asked.target) == ([GERMAN], ["de"], "en")

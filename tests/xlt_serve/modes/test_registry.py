@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, get_args
@@ -14,7 +13,7 @@ from starlette.testclient import TestClient
 from xlt_serve import load, modes, types, wire
 from xlt_serve.cli.main import main
 from xlt_serve.errors import UsageError
-from xlt_serve.modes.base import CLASSIFY, ZERO_SHOT, Context, Mode, Reading
+from xlt_serve.modes.base import CLASSIFY, ZERO_SHOT, Asked, Context, Mode, Reading
 from xlt_serve.modes.plain import Plain, classified
 from xlt_serve.modes.smoothed import Smoothing
 from xlt_serve.runtime.steps import Steps
@@ -35,16 +34,10 @@ class Lazy(Mode):
     name = "lazy"
     options = Laziness
 
-    def steps(
-        self,
-        context: Context,
-        items: Sequence[object],
-        settings: Settings,
-        translations: Sequence[object] | None = None,
-    ) -> Steps[list[Prediction]]:
-        reading = Reading(context, self, items, settings)
+    def steps(self, context: Context, asked: Asked) -> Steps[list[Prediction]]:
+        reading = Reading(context, self, asked)
         jobs = [job for job in reading.jobs() if job.index % 2 == 0]
-        answers = yield from classified(context, jobs, settings)
+        answers = yield from classified(context, jobs, asked.settings)
         out = {job.index: context.failed(self.name, "lazy", "not today") for job in reading.jobs()}
         for job, answer in zip(jobs, answers, strict=True):
             out[job.index] = context.prediction(self.name, answer.label, language=answer.language)

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from xlt_serve.classifier import load
-from xlt_serve.modes.base import Cost
+from xlt_serve.modes.base import Asked, Cost
 from xlt_serve.modes.plain import Plain
 from xlt_serve.modes.smoothed import Smoothing
 from xlt_serve.runtime.steps import Outputs, RunRequest, Steps, TranslateRequest
@@ -83,7 +83,7 @@ def opened(model: Squares, predictions: Callable[[Any], Steps[list[Prediction]]]
             runners=model,
             translators=None,
             context=SimpleNamespace(failed=failed),
-            steps=lambda items, settings, translations: predictions(items),
+            steps=lambda asked: predictions(asked.items),
         )
     )
 
@@ -354,8 +354,7 @@ def test_items_that_can_not_be_run_fail_alone_within_a_request(scheduler: Schedu
         return [Prediction(str(value)) for value in outputs["values"]]
 
     loaded = opened(model, predictions)
-    query = answering.Query(texts, Settings(), timeout=10)
-    done = asyncio.run(answering.answer(scheduler, loaded, query))
+    done = asyncio.run(answering.answer(scheduler, loaded, Asked(texts, Settings()), 10))
     assert [p.label for p in done.predictions] == [
         None if text == "poison" else str(len(text) ** 2) for text in texts
     ]
@@ -379,8 +378,8 @@ def test_many_passes_make_small_chunks_and_shared_work_one(
     for cost in (Cost(passes=50), Cost(shared=True)):
         monkeypatch.setattr(Plain, "cost", lambda *_, cost=cost: cost)
         parts.clear()
-        query = answering.Query(texts, Settings(), timeout=10)
-        done = asyncio.run(answering.answer(scheduler, opened(model, predictions), query))
+        query, loaded = Asked(texts, Settings()), opened(model, predictions)
+        done = asyncio.run(answering.answer(scheduler, loaded, query, 10))
         assert [p.label for p in done.predictions] == ["9"] * 100
         assert len(parts) == (1 if cost.shared else 20)
 
@@ -536,7 +535,7 @@ def test_it_answers_like_the_library(scheduler: Scheduler) -> None:
     async def one(settings: Settings) -> object:
         ticket = scheduler.admit(100)
         try:
-            steps = classifier.steps(texts, settings)
+            steps = classifier.steps(Asked(texts, settings))
             return await scheduler.predict(ticket, steps, classifier.runners)
         finally:
             scheduler.leave(ticket)
@@ -547,7 +546,7 @@ def test_it_answers_like_the_library(scheduler: Scheduler) -> None:
     from xlt_serve.runtime.steps import drive
 
     for settings, got in zip(wanted * 3, asyncio.run(main()), strict=True):
-        expected = drive(classifier.steps(texts, settings), classifier.runners.run)
+        expected = drive(classifier.steps(Asked(texts, settings)), classifier.runners.run)
         assert [p.to_dict() for p in got] == [p.to_dict() for p in expected]  # type: ignore[attr-defined]
 
 

@@ -18,6 +18,7 @@ from xlt_training.loop.types import Example
 from tests.xlt_serve.serving.conftest import Start, valid
 from xlt_serve import load
 from xlt_serve.errors import UsageError
+from xlt_serve.modes.base import Asked
 from xlt_serve.modes.zero_shot import Candidates, entailment
 from xlt_serve.runtime.steps import RunRequest, drive
 from xlt_serve.types import Prediction, Settings
@@ -86,7 +87,7 @@ def test_all_pairs_are_asked_for_at_once(nli_bundle: Path) -> None:
         return classifier.runners.run(ask)
 
     asked = Settings(mode="zero_shot", options=Candidates(LABELS, scorer="nli"))  # type: ignore[arg-type]
-    drive(classifier.steps(TEXTS, asked), run)
+    drive(classifier.steps(Asked(TEXTS, asked)), run)
     assert [len(ask.rows) for ask in asks] == [3 * 3]
 
 
