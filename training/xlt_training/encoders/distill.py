@@ -31,7 +31,7 @@ from xlt_training.encoders.workers import Crew
 HERE = Path(__file__).parent
 LONGEST_STEP = 20.0  # seconds that a step counts at most: a paused run does not age
 # Large tensors are handed back to the system after every use, and fetched again page by page, unless
-# the C library is told otherwise before it starts. A step takes a fifth less time so.
+# the C library is told otherwise before it starts. A step takes a tenth to a quarter less so.
 ALLOCATOR = "glibc.malloc.hugetlb=1:glibc.malloc.mmap_max=0:glibc.malloc.trim_threshold=17179869184"
 
 

@@ -2,8 +2,8 @@
 
 Each takes its own blocks, computes a gradient and applies it without waiting. On a small model two
 threads in one process wait for each other many times a step, and far longer where other programs
-want the cores too. Updates may overlap; with two workers that has not hurt. One worker alone is the
-ordinary loop, and repeats itself exactly.
+want the cores too. Updates may overlap and one be lost; what that costs has not been compared. One
+worker alone is the ordinary loop, and repeats itself exactly.
 """
 
 from __future__ import annotations
