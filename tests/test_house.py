@@ -47,7 +47,7 @@ SERVING: dict[str, set[str]] = {
 }
 SERVING["classifier"] = set(SERVING_LADDER)
 SERVING["wire"] = {"errors", "types", "modes"}
-SERVING["client"] = {"errors", "types", "wire"}
+SERVING["client"] = {"errors", "types", "modes", "wire"}
 # Above the classifier stand four rooms that do not know of each other, but for the command line.
 SERVING["scoring"] = SERVING["bench"] = {*SERVING_LADDER, "classifier"}
 SERVING["serving"] = {*SERVING_LADDER, "classifier", "wire"}
