@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import Field, asdict, dataclass, field, fields
+from functools import cache
 from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
 from xlt_serve.errors import UsageError
@@ -36,9 +37,15 @@ BOUNDS: dict[str, Callable[[Any, Any], bool]] = {
 }
 
 
+@cache
+def _ranged(kind: Any) -> list[Field[Any]]:
+    """The options of a dataclass that have a range."""
+    return [each for each in fields(kind) if {"choices", *BOUNDS} & each.metadata.keys()]
+
+
 def check_ranges(options: Any) -> None:
     """A UsageError for the first option that is out of its range. None means: not given."""
-    for each in fields(options):
+    for each in _ranged(type(options)):
         value, facts = getattr(options, each.name), each.metadata
         if value is None:
             continue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from functools import cache
 from typing import Any
 
 from xlt_serve.errors import UsageError
@@ -40,10 +41,14 @@ def keyword(mode: Mode) -> str:
     return mode.keyword or mode.name
 
 
-def option_names(mode: Mode) -> set[str]:
+@cache
+def _fields(kind: type) -> frozenset[str]:
+    return frozenset(each.name for each in fields(kind)) - {"mode", "options"}
+
+
+def option_names(mode: Mode) -> frozenset[str]:
     """The options that every mode has, and this mode's own."""
-    found = {each.name for kind in (Settings, mode.options) for each in fields(kind)}
-    return found - {"mode", "options"}
+    return _fields(Settings) | _fields(mode.options)
 
 
 def settings(mode: str = "plain", **given: Any) -> Settings:
@@ -58,7 +63,7 @@ def settings(mode: str = "plain", **given: Any) -> Settings:
     for name, kind in whole.items():
         if not isinstance(given.get(name), kind | None):
             raise UsageError(f"{name}={given[name]!r}", f"must be a {kind.__name__}")
-    own = {n: value for n, value in given.items() if n in {f.name for f in fields(chosen.options)}}
+    own = {name: value for name, value in given.items() if name in _fields(chosen.options)}
     options = given.get(keyword(chosen))
     if options is not None and own:
         raise UsageError(
@@ -66,8 +71,7 @@ def settings(mode: str = "plain", **given: Any) -> Settings:
             "say the same thing twice",
             "give one of them",
         )
-    common = {each.name for each in fields(Settings)} - {"options"}
-    shared = {name: value for name, value in given.items() if name in common}
+    shared = {name: value for name, value in given.items() if name in _fields(Settings)}
     made = Settings(mode, **shared, options=options or chosen.options(**own))  # type: ignore[arg-type]
     chosen.check(made)
     return made

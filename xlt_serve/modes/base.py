@@ -56,6 +56,8 @@ class Asked:
     translations: Sequence[object] | None = None
 
     def part(self, start: int, end: int) -> Asked:
+        if end - start == len(self.items):
+            return self
         given = None if self.translations is None else self.translations[start:end]
         return Asked(self.items[start:end], self.settings, given)
 
