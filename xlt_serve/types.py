@@ -45,7 +45,7 @@ def _ranged(kind: Any) -> list[Field[Any]]:
 
 def check_ranges(options: Any) -> None:
     """A UsageError for the first option that is out of its range. None means: not given."""
-    for each in _ranged(type(options)):
+    for each in _ranged(options.__class__):
         value, facts = getattr(options, each.name), each.metadata
         if value is None:
             continue
