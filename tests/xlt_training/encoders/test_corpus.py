@@ -16,6 +16,7 @@ def test_a_fingerprint_ignores_case_space_and_punctuation() -> None:
 
 
 @pytest.mark.real
+@pytest.mark.slow
 def test_no_evaluation_text_is_left_but_enough_is(data: Path) -> None:
     """Against sets read here by other code, so that a mistake in the filter can't hide itself."""
     banned = corpus.evaluation_fingerprints(data) | corpus.noncommercial_fingerprints(data)

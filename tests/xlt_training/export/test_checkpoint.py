@@ -121,6 +121,7 @@ def test_three_graphs_share_one_weights_file(
     assert all(value <= tolerance for each in found for value in each.values())
 
 
+@pytest.mark.slow
 def test_noise_at_the_encoders_output_and_with_prompts(
     encoders: dict[str, Path], tmp_path: Path
 ) -> None:
@@ -234,7 +235,7 @@ def test_quantised_products_match_numpy(tmp_path: Path) -> None:
     x = x.astype(np.float32)
     x[4] = 0
     rows, row_scale = quantize.rounded(x, axis=1)
-    columns, column_scale = quantize.rounded(weight, axis=0)
+    columns, column_scale = quantize.rounded(weight, axis=0, most=quantize.SEVEN_BITS)
     expected = (rows.astype(np.int64) @ columns.astype(np.int64)) * row_scale * column_scale
     given = Session(tmp_path / "q.onnx").run({"x": x})["y"]
     np.testing.assert_allclose(given, expected, rtol=1e-4, atol=1e-3)
@@ -319,6 +320,7 @@ def test_own_files_are_gated_and_calibrated_too(
     assert manifest.calibration["plain"]["examples"] == 30
 
 
+@pytest.mark.slow
 def test_all_graphs_are_gated_and_calibrated_by_mode(
     config_file: Path, toy_data: Path, tmp_path: Path
 ) -> None:
@@ -422,7 +424,7 @@ def test_a_target_error_sets_the_threshold_of_serving(checkpoint: Path, tmp_path
         export.export(checkpoint, tmp_path / "no", export.Order(precision="int8", tensorrt=True))
 
 
-@pytest.mark.parametrize("precision", ["fp16", "fp32"])
+@pytest.mark.parametrize("precision", ["fp16", pytest.param("fp32", marks=pytest.mark.slow)])
 def test_a_tensorrt_export_has_nothing_that_tensorrt_refuses(
     checkpoint: Path, tmp_path: Path, precision: str
 ) -> None:

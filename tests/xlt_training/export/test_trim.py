@@ -16,11 +16,11 @@ from xlt_training.export import trim
 from xlt_training.loop import model
 from xlt_training.loop.network import Classifier
 
-from tests import ROOT
 from xlt_serve import load
+from xlt_serve.bundle import MODELS
 from xlt_serve.errors import ExportRefused, UsageError
 
-SHIPPED = ROOT / "training" / "xlt_training" / "encoders" / "small"
+SHIPPED = MODELS / "encoders" / "small"
 SAMPLES = {
     "de": "Die Mannschaft gewann, 3:2 – großartig! 😀",
     "tr": "İstanbul'da yağmur yağıyor; çok güzel.",

@@ -27,6 +27,7 @@ from xlt_training.encoders.distillation import Distillation
 from xlt_training.encoders.examples import Material
 from xlt_training.encoders.targets import TargetStore, teacher_in
 from xlt_training.encoders.workers import Crew
+from xlt_training.loop.pretrained import SHIPPED
 
 HERE = Path(__file__).parent
 LONGEST_STEP = 20.0  # seconds that a step counts at most: a paused run does not age
@@ -40,8 +41,10 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--config", type=Path, default=HERE / "small.toml")
     parser.add_argument("--work", type=Path, default=Path("build/encoder"))
-    parser.add_argument("--out", type=Path, default=HERE / "small")
-    parser.add_argument("--begin", type=Path, default=HERE / "small", help="weights to go on from")
+    parser.add_argument("--out", type=Path, default=SHIPPED / "small")
+    parser.add_argument(
+        "--begin", type=Path, default=SHIPPED / "small", help="weights to go on from"
+    )
     parser.add_argument("--minutes", type=float, default=120.0)
     parser.add_argument("--cool-down", type=float, default=0.2, help="share of the run")
     parser.add_argument("--workers", type=int, default=2, help="processes, a thread each")

@@ -18,12 +18,12 @@ from typing import Any
 from xlt_serve import bundle as bundles
 from xlt_training.encoders import dictionaries, free_sets
 from xlt_training.export import checkpoint as export
-from xlt_training.loop import config, trainer
+from xlt_training.loop import config, pretrained, trainer
 
-HERE = Path(__file__).parent
-ENCODER = HERE / "small"
+ROOT = Path(__file__).parent.parent.parent.parent
+ENCODER = pretrained.SHIPPED / "small"
 BUNDLE = bundles.MODELS / bundles.DEFAULT
-RESULTS = HERE.parent.parent.parent / "benchmarks" / "results" / "encoder.json"
+RESULTS = ROOT / "benchmarks" / "results" / "encoder.json"
 CARD = "README.md"
 SENSITIVE = r"position_embeddings|layer\.0\."
 """What int8 disturbs most for its size: kept in fp32, as the gate wants .99 in all 21 languages."""
@@ -104,7 +104,7 @@ def card() -> str:
         parts.append(_scores(results))
     lines = ["## Files", "", "| file | sha256 |", "|---|---|"]
     for folder in (ENCODER, *shipped()):
-        shown = folder.relative_to(HERE.parent.parent.parent)
+        shown = folder.relative_to(ROOT)
         lines += [f"| {shown}/{name} | `{value}` |" for name, value in hashes(folder).items()]
     parts.append("\n".join(lines) + "\n")
     return "\n".join(parts)
@@ -156,7 +156,7 @@ fp16 weights) for 21 languages, with a masked-language-model head and, in `proje
 a linear map from its first token to the teacher's space. It opens with `AutoModel.from_pretrained`
 and `AutoModelForMaskedLM.from_pretrained`, and by the name `small` in a training config.
 
-Made by `python -m xlt_training.encoders.make` (recipe: `training/encoders/`, settings: `small.toml`):
+Made by `python -m xlt_training.encoders.make` (recipe: `training/xlt_training/encoders/`, settings: `small.toml`):
 distilled from Universal Sentence Encoder Multilingual v3 for {hours:.1f} hours on two CPU cores
 ({steps:,} steps, {tokens:.0f} M tokens). A sentence follows the teacher's vector of itself, a
 translation that of its English side; with an in-batch contrastive term, masked words, on

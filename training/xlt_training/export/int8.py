@@ -185,8 +185,13 @@ def _dequantised_gather(
     ]
 
 
+SEVEN_BITS = 63
+"""The largest weight of a product. x86 without VNNI adds two products of a byte and a weight in 16 bits:
+with 127 they overflow, and the answers depend on the processor; 2 × 255 × 63 fits."""
+
+
 def _by_channel(weight: onnx.TensorProto) -> list[onnx.TensorProto]:
-    values, scale = rounded(numpy_helper.to_array(weight), axis=0)
+    values, scale = rounded(numpy_helper.to_array(weight), axis=0, most=SEVEN_BITS)
     return [
         numpy_helper.from_array(values, f"{weight.name}/int8"),
         numpy_helper.from_array(scale[0], f"{weight.name}/scale"),
@@ -203,9 +208,9 @@ def _by_row(table: onnx.TensorProto) -> list[onnx.TensorProto]:
     ]
 
 
-def rounded(values: np.ndarray, axis: int) -> tuple[np.ndarray, np.ndarray]:
-    """int8 values and the scale along ``axis`` (kept) with values ≈ int8 × scale."""
-    scale = np.maximum(np.abs(values).max(axis=axis, keepdims=True), 1e-12) / 127
+def rounded(values: np.ndarray, axis: int, most: int = 127) -> tuple[np.ndarray, np.ndarray]:
+    """int8 values up to ``most`` and the scale along ``axis`` (kept) with values ≈ int8 × scale."""
+    scale = np.maximum(np.abs(values).max(axis=axis, keepdims=True), 1e-12) / most
     return np.round(values / scale).astype(np.int8), scale.astype(np.float32)
 
 

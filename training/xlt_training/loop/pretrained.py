@@ -17,16 +17,22 @@ from transformers import (
 )
 from transformers.utils import logging
 
-from xlt_serve.errors import DataError, first_line
+from xlt_serve import bundle as bundles
+from xlt_serve.errors import DataError, DependencyError, first_line
 from xlt_training.loop.architectures import HEADS
 
-SHIPPED = Path(__file__).parent.parent / "encoders"
+SHIPPED = bundles.MODELS / "encoders"
+SMALL = "small"
 
 
 def resolve(encoder: str) -> str:
     """The folder of a shipped encoder's name, else the name as it is (folder or hub)."""
     shipped = SHIPPED / encoder
-    return str(shipped) if (shipped / "config.json").is_file() else encoder
+    if (shipped / "config.json").is_file():
+        return str(shipped)
+    if encoder == SMALL and not Path(encoder).is_dir():
+        raise DependencyError(encoder, "ships with xlt-serve-models", bundles.INSTALL)
+    return encoder
 
 
 def load_tokenizer(place: str | Path) -> PreTrainedTokenizerFast:
