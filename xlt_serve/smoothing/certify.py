@@ -4,6 +4,10 @@ g(x) = argmax over c of p_c, p_c = P(f(E(x) + δ) = c), is known through votes a
 draws of f(E(x) + δ). A *label* here is a class index, a *count* the number of votes of a class, and
 None is ABSTAIN. Every claim is wrong with probability at most ``alpha``.
 
+All of it is computed in float64, and whatever is compared with a level leaves a margin (``MARGIN``,
+``_tail_margin``) that is larger than the error of the computation: rounding makes no claim. What
+rounding does to the noise itself is the business of ``noise``.
+
 Papers: Clopper & Pearson 1934; Cohen, Rosenfeld & Kolter 2019 (gaussian noise, PREDICT, CERTIFY);
 Lee et al. 2019 and Levine & Feizi 2021 (uniform noise); Ye, Gong & Liu 2020 (SAFER, synonyms);
 Ville 1939, Robbins 1970, Howard et al. 2021, Waudby-Smith & Ramdas 2024 (anytime-valid bounds).
@@ -14,12 +18,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from statistics import NormalDist
 
 import numpy as np
 
 NORMAL = NormalDist()
+
+MARGIN = 1e-6
+"""What the logarithm of a capital must have beyond that of 1/alpha. Up to 100,000 votes its error is
+below 1e-8, so that every decision is one of exact arithmetic too, at a level between alpha · (1 − 2e-6)
+and alpha."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,20 +59,30 @@ def lower_bound(successes: int, draws: int, alpha: float) -> float:
     _check_alpha(alpha)
     if successes == 0:
         return 0.0
-    return _largest(lambda p: beta_cdf(p, successes, draws - successes + 1) <= alpha, 1.0)
+    level = alpha * (1 - _tail_margin(draws))
+    return _largest(lambda p: beta_cdf(p, successes, draws - successes + 1) <= level, 1.0)
 
 
-def beta_cdf(x: float, a: float, b: float) -> float:
-    """I_x(a, b), the regularised incomplete beta function, by its continued fraction (DLMF 8.17)."""
-    if x <= 0 or x >= 1:
-        return float(x >= 1)
+def _tail_margin(draws: int) -> float:
+    """More than the relative error of ``beta_cdf``, which grows with the number of draws."""
+    return 4e-16 * (draws + 50)
+
+
+def beta_cdf(x: float, a: float, b: float, rest: float | None = None) -> float:
+    """I_x(a, b), the regularised incomplete beta function, by its continued fraction (DLMF 8.17).
+
+    ``rest``: 1 − x, where it is known to more digits than x leaves of it.
+    """
+    rest = 1 - x if rest is None else rest
+    if x <= 0 or rest <= 0:
+        return float(x > 0)
     if x > (a + 1) / (a + b + 2):  # the fraction converges fast on the other side only
-        return 1 - beta_cdf(1 - x, b, a)
-    return math.exp(_log_beta_term(x, a, b)) / a * _beta_fraction(x, a, b)
+        return 1 - beta_cdf(rest, b, a, x)
+    return math.exp(_log_beta_term(x, rest, a, b)) / a * _beta_fraction(x, a, b)
 
 
-def _log_beta_term(x: float, a: float, b: float) -> float:
-    """log of x^a (1−x)^b / B(a, b).
+def _log_beta_term(x: float, rest: float, a: float, b: float) -> float:
+    """log of x^a (1−x)^b / B(a, b), where ``rest`` is 1 − x.
 
     Differences of lgamma would lose ten digits at a + b = 1e5: Stirling's main terms are cancelled
     by hand, after Loader 2000, "Fast and accurate computation of binomial probabilities".
@@ -73,7 +92,7 @@ def _log_beta_term(x: float, a: float, b: float) -> float:
         0.5 * math.log(a / total * b / (2 * math.pi))
         + (_stirling_rest(total) - _stirling_rest(a) - _stirling_rest(b))
         + a * math.log(total * x / a)
-        + b * math.log(total * (1 - x) / b)
+        + b * math.log(total * rest / b)
     )
 
 
@@ -126,7 +145,8 @@ def predict(counts: Sequence[int], alpha: float) -> int | None:
     _check_alpha(alpha)
     second, first = sorted(counts)[-2:]
     p_value = 2 * beta_cdf(0.5, first, second + 1) if first else 1.0
-    return list(counts).index(first) if p_value <= alpha else None
+    level = alpha * (1 - _tail_margin(first + second))
+    return list(counts).index(first) if p_value <= level else None
 
 
 def certify(
@@ -212,13 +232,21 @@ def words_threshold(overlaps: Sequence[float], words: int) -> float:
     """
     if words < 0:
         raise ValueError(f"words must be at least 0, was: {words}")
-    return min(1.0, 0.5 + (1 - math.prod(sorted(overlaps)[:words])))
+    return _overlap_threshold(math.prod(sorted(overlaps)[:words]))
+
+
+def _overlap_threshold(product: float) -> float:
+    # Of 100,000 factors the product has an error below 1e-10; a product of ones has none.
+    return min(1.0, 0.5 + (1 - product) + (1e-9 if product < 1 else 0.0))
 
 
 def certified_words(bound: float, overlaps: Sequence[float]) -> int:
     """The largest R such that neighbours may replace any R words: all of them in disjoint groups."""
-    number = 0
-    while number < len(overlaps) and bound > words_threshold(overlaps, number + 1):
+    number, product = 0, 1.0
+    for overlap in sorted(overlaps):
+        product *= overlap
+        if bound <= _overlap_threshold(product):
+            break
         number += 1
     return number
 
@@ -291,15 +319,15 @@ class LabelRace:
         leader = self._counts.argmax()
         log_capital = self._log_gain.sum(axis=0)[:, None] + self._log_gain  # W[A, B]
         log_capital[leader, leader] = math.inf
-        return int(leader) if log_capital.min() >= -math.log(self.alpha) else None
+        return int(leader) if log_capital.min() >= _needed(self.alpha) else None
 
 
-@cache
+@lru_cache(maxsize=256)
 def fewest_votes(alpha: float) -> int:
     """The number of unanimous votes with which a LabelRace is decided, for any number of classes."""
     _check_alpha(alpha)
     votes, log_capital = 1, 0.0
-    while log_capital < -math.log(alpha):
+    while log_capital < _needed(alpha):
         log_capital += math.log(2 * (votes + PRIOR) / (votes + 2 * PRIOR))
         votes += 1
     return votes
@@ -319,17 +347,17 @@ def sequential_lower_bound(successes: int, draws: int, alpha: float) -> float:
     _check_alpha(alpha)
     if successes == 0:
         return 0.0
-    target = -math.log(alpha)
+    target = _needed(alpha)
     return _largest(lambda p: _log_mixture(successes, draws, p) >= target, successes / draws)
 
 
 def _log_mixture(successes: int, draws: int, p: float) -> float:
     """log M(p). With 1−u = (θ−p)/(1−p) the integral is an incomplete beta function of 1 − p."""
     a, b = draws - successes + PRIOR, successes + 1
-    tail = beta_cdf(1 - p, a, b)
+    tail = beta_cdf(1 - p, a, b, p)
     if tail == 0:
         return -math.inf
-    return math.log(PRIOR * p * tail) - _log_beta_term(1 - p, a, b)
+    return math.log(PRIOR * p * tail) - _log_beta_term(1 - p, p, a, b)
 
 
 class ThresholdTest:
@@ -377,7 +405,7 @@ class ThresholdTest:
         no = _rejects(1 - self.threshold, misses, draws, self.alpha)
         if not (yes or no or draws >= self.limit):
             return Decision(None, False, draws)
-        bound = sequential_lower_bound(hits, fresh, level)
+        bound = _bound_at(level, hits, fresh)
         return _with_bound(leader, draws, bound, self.threshold)
 
 
@@ -390,7 +418,7 @@ def bound_of(votes: Sequence[int], label: int, alpha: float) -> float:
     first = list(votes).index(label)
     fresh = votes[first + 1 :]
     level = _entry_level(alpha, list(before).index(label))
-    return sequential_lower_bound(sum(vote == label for vote in fresh), len(fresh), level)
+    return _bound_at(level, sum(vote == label for vote in fresh), len(fresh))
 
 
 def can_certify(threshold: float, alpha: float, limit: int) -> bool:
@@ -401,14 +429,24 @@ def can_certify(threshold: float, alpha: float, limit: int) -> bool:
 
 
 def _entry_level(alpha: float, labels_before: int) -> float:
+    """0 where it is smaller than any float, after hundreds of labels: nothing is claimed there."""
     return alpha * 0.75 * 0.25**labels_before
+
+
+def _bound_at(level: float, successes: int, draws: int) -> float:
+    return sequential_lower_bound(successes, draws, level) if level > 0 else 0.0
+
+
+def _needed(alpha: float) -> float:
+    """The logarithm that a capital must reach."""
+    return MARGIN - math.log(alpha)
 
 
 def _rejects(p: float, successes: int, draws: int, alpha: float) -> bool:
     """Whether the sequential lower bound exceeds p, without computing it."""
-    if successes <= p * draws:
+    if successes <= p * draws or alpha <= 0:
         return False
-    return _log_mixture(successes, draws, p) >= -math.log(alpha)
+    return _log_mixture(successes, draws, p) >= _needed(alpha)
 
 
 def _check_counts(successes: int, draws: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -23,14 +24,16 @@ class Sentence:
     """The words of a text, each with what it may be drawn as.
 
     Every word that has a choice is written anew, itself too, so that a draw depends on nothing that
-    a substitution changes: not on how *iPhone* was written, nor on the spaces.
+    a substitution changes: not on how *iPhone* was written, nor on the spaces. Nor on the words after
+    the first ``longest``: a word has a token at least, so the model would not read them.
     """
 
-    def __init__(self, text: str, table: Table, draws: Draws) -> None:
+    def __init__(self, text: str, table: Table, draws: Draws, longest: int | None = None) -> None:
         self._fixed: list[str] = []
         self._free: list[tuple[int, str, tuple[str, ...], str]] = []
         self.overlaps: list[float] = []
-        for place, word in enumerate(text.split()):
+        words = text.split() if longest is None else text.split(maxsplit=longest)[:longest]
+        for place, word in enumerate(words):
             before, core, after = parts(word)
             self._fixed.append(word)
             if choices := table.choices(core, draws):
@@ -70,7 +73,7 @@ def overlap(word: str, choices: Sequence[str], table: Table, draws: Draws) -> fl
 
 class RewrittenText:
     """The draws of a text, on the plain graph. A draw that has been run is not run again: short texts
-    have few different ones.
+    have few different ones. Of each that has been, a hash and its vote are kept.
 
     What is certified is certified of this table: a request that has its language detected trusts that
     no substitution makes the text look like another language. One that names it need not.
@@ -79,16 +82,23 @@ class RewrittenText:
     graph = "plain"
 
     def __init__(
-        self, item: Item, key: int, table: Table, draws: Draws, words: int | None, cut: Cut
+        self,
+        item: Item,
+        key: int,
+        table: Table,
+        draws: Draws,
+        words: int | None,
+        cut: Cut,
+        longest: int | None = None,
     ) -> None:
         sides = item if isinstance(item, tuple) else (item,)
-        self.sentences = [Sentence(side, table, draws) for side in sides]
+        self.sentences = [Sentence(side, table, draws, longest) for side in sides]
         self.key, self.words, self.cut = key, words, cut
         self.overlaps = [q for sentence in self.sentences for q in sentence.overlaps]
         self._sizes = np.array([n for s in self.sentences for n in s.sizes], dtype=np.int64)
-        self._votes: dict[Item, int] = {}
-        self._asked: list[Item] = []
-        self._new: list[Item] = []
+        self._votes: dict[bytes, int] = {}  # by the hash of the choices
+        self._asked: list[bytes] = []
+        self._new: list[bytes] = []
 
     @property
     def threshold(self) -> float | None:
@@ -100,21 +110,32 @@ class RewrittenText:
 
     def drawn(self, number: int) -> Item:
         """The text of a draw."""
-        chosen: list[int] = []
-        if len(self._sizes):
-            chosen = generator(self.key, number).integers(self._sizes).tolist()
+        return self._written(self._chosen(number))
+
+    def _chosen(self, number: int) -> npt.NDArray[np.int64]:
+        """The choices of a draw, one for each word that has any."""
+        if not len(self._sizes):
+            return self._sizes
+        return generator(self.key, number).integers(self._sizes)
+
+    def _written(self, chosen: npt.NDArray[np.int64]) -> Item:
         sides, start = [], 0
         for sentence in self.sentences:
             end = start + len(sentence.overlaps)
-            sides.append(sentence.drawn(chosen[start:end]))
+            sides.append(sentence.drawn(chosen[start:end].tolist()))
             start = end
         return sides[0] if len(sides) == 1 else (sides[0], sides[1])
 
     def rows(self, numbers: Sequence[int]) -> list[Piece]:
         """What has to be run to know the votes of these draws."""
-        self._asked = [self.drawn(number) for number in numbers]
-        self._new = [item for item in dict.fromkeys(self._asked) if item not in self._votes]
-        return self.cut(self._new)
+        draws = {number: self._chosen(number) for number in numbers}
+        hashes = {
+            number: hashlib.blake2b(chosen.tobytes(), digest_size=16).digest()
+            for number, chosen in draws.items()
+        }
+        new = {hashes[number]: number for number in numbers if hashes[number] not in self._votes}
+        self._asked, self._new = list(hashes.values()), list(new)
+        return self.cut([self._written(draws[number]) for number in new.values()])
 
     def votes(self, logits: npt.NDArray[Any]) -> list[int]:
         """The votes of the draws asked for last, from the logits of their rows."""

@@ -7,6 +7,7 @@ to abstain.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -14,6 +15,10 @@ from xlt_serve.smoothing import certify
 from xlt_serve.types import check_ranges, option
 
 MOST_SAMPLES = 100_000
+LEAST_ALPHA = 1e-38
+"""About 2^-128: draws are addressed by a hash of 128 bits, and nothing said of them is surer."""
+MOST_AT_ONCE = 128
+"""Draws of a text that are made and run together: what they take does not grow with samples or alpha."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +26,7 @@ class PollOptions:
     """``samples``: most draws of a text; ``alpha``: how often an answer may be wrong."""
 
     samples: int = option(100, "smoothed: most draws of a text", ge=1, le=MOST_SAMPLES)
-    alpha: float = option(0.001, "smoothed: how often an answer may be wrong", gt=0, lt=1)
+    alpha: float = option(0.001, "smoothed: how often an answer may be wrong", ge=LEAST_ALPHA, lt=1)
 
     def __post_init__(self) -> None:
         check_ranges(self)
@@ -82,10 +87,11 @@ class Poll:
             self._certificate = self._test.add(votes)
 
     def wanted(self) -> int:
-        """How many draws to take next: enough for unanimous votes, then half as many as there are."""
+        """How many draws to take next: enough for unanimous votes, then half as many as there are,
+        but not too many at once."""
         first = certify.fewest_votes(self.options.alpha / 2)
         more = max(4, len(self.votes) // 2) if self.votes else first
-        return min(more, self.options.samples - len(self.votes))
+        return min(more, MOST_AT_ONCE, self.options.samples - len(self.votes))
 
     def outcome(self, reach: Callable[[float], float]) -> PollOutcome:
         proved = self._certificate
@@ -95,7 +101,8 @@ class Poll:
             draws = proved.draws if proved.label is not None else max(draws, proved.draws)
             label = proved.label if proved.label is not None else label
         used = self.votes[:draws]
-        counts = tuple(used.count(number) for number in range(self.classes))
+        given = Counter(used)
+        counts = tuple(given[number] for number in range(self.classes))
         if proved is not None and proved.label is not None:
             bound = proved.lower_bound
         elif label is not None:

@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import math
+from typing import get_args
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from xlt_serve import manifest
 from xlt_serve.errors import UsageError
-from xlt_serve.smoothing.noise import Noise, NoiseSource, draw, stream_key
+from xlt_serve.smoothing.noise import (
+    KINDS,
+    LARGEST,
+    SMALLEST,
+    Kind,
+    Noise,
+    NoiseSource,
+    Place,
+    draw,
+    stream_key,
+)
 
 GAUSSIAN, UNIFORM = Noise("gaussian", 0.3), Noise("uniform", 0.3)
 
@@ -86,3 +98,33 @@ def test_what_is_no_noise_is_refused() -> None:
     for kind, scale in (("laplace", 1.0), ("gaussian", 0.0), ("uniform", float("nan"))):
         with pytest.raises(UsageError, match="noise"):
             Noise(kind, scale)  # type: ignore[arg-type]
+    for scale in (5e-324, 1e20, 1e308, float("inf")):
+        with pytest.raises(UsageError, match="between 1e-06 and 10000 where the graph is fp32"):
+            Noise("gaussian", scale)
+    with pytest.raises(UsageError, match="mixed weights: certifies nothing"):
+        Noise("gaussian", 0.1, precision="mixed")
+    for scale in (1e-3, 1e3):  # float16 would lose it, or overflow
+        with pytest.raises(UsageError, match=r"between 0\.01 and 100 where the graph is fp16"):
+            Noise("gaussian", scale, precision="fp16")
+
+
+@pytest.mark.parametrize("scale", [SMALLEST, LARGEST])
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_smallest_and_the_largest_noise_are_noise(kind: Kind, scale: float) -> None:
+    """No square of a scale underflows or overflows on the way."""
+    values = draw(7, 0, (100_000,), Noise(kind, scale)).astype(np.float64) / scale
+    assert np.isfinite(values).all()
+    assert values.std() == pytest.approx(1 if kind == "gaussian" else 1 / math.sqrt(3), rel=0.01)
+
+
+def test_a_manifest_may_say_what_noise_may_be() -> None:
+    assert (get_args(Place), KINDS) == (manifest.PLACES, manifest.KINDS)
+    assert manifest.SCALES == (SMALLEST, LARGEST)
+
+
+def test_noise_that_rounding_drowns_proves_nothing() -> None:
+    assert Noise("gaussian", 1e-6).changed > 0.4
+    assert Noise("gaussian", 1e-6).radius(0.99) == 0
+    assert Noise("gaussian", 1e-6).threshold(1e-9) > 0.9
+    assert Noise("gaussian", 0.1, precision="fp16").radius(0.9) < Noise("gaussian", 0.1).radius(0.9)
+    assert Noise("gaussian", 0.1, precision="int8").radius(0.9) == pytest.approx(0.1215, rel=0.01)
