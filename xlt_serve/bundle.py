@@ -7,18 +7,34 @@ checked on load; nothing in it is a pickle.
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import json
 import os
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from xlt_serve import manifest as rules
 from xlt_serve.errors import BundleAltered, BundleError, BundleNotFound, BundleTooNew
+from xlt_serve.manifest import Broken
+from xlt_serve.signing import key_files, signatures
+from xlt_serve.signing.key_files import ANYBODY, Signers
+from xlt_serve.signing.signatures import SIGNATURE
 
 FORMAT = 1
 MANIFEST = "bundle.json"
-MODELS = Path(__file__).parent / "models"
 DEFAULT = "topics"
+INSTALL = "pip install xlt-serve-models"
+
+
+def _models() -> Path:
+    """Beside this file in a clone and in a bento, else in the package that ``INSTALL`` brings."""
+    beside = Path(__file__).parent / "models"
+    found = None if beside.is_dir() else importlib.util.find_spec("xlt_serve_models")
+    return Path(found.origin).parent if found and found.origin else beside
+
+
+MODELS = _models()
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +95,7 @@ class Bundle:
 
 
 def shipped() -> list[str]:
-    """Names of the bundles that come with the package, the default one first."""
+    """Names of the bundles that ship, the default one first; none where they are not installed."""
     names = (folder.parent.name for folder in MODELS.glob(f"*/{MANIFEST}"))
     return sorted(names, key=lambda name: (name != DEFAULT, name))
 
@@ -96,29 +112,53 @@ def find(name_or_path: str | Path | None = None) -> Path:
     if str(name_or_path) in shipped():
         return MODELS / str(name_or_path)
     path = Path(name_or_path)
-    if not (path / MANIFEST).is_file():
-        names = ", ".join(shipped()) or "none"
+    try:
+        found = (path / MANIFEST).is_file()
+    except OSError:  # a name too long for the file system, say
+        found = False
+    if not found:
+        names = ", ".join(shipped())
+        make = "make one with `xlt export CHECKPOINT --out FOLDER`"
         raise BundleNotFound(
             name_or_path,
-            f"is neither a shipped bundle ({names}) nor a folder with a {MANIFEST}",
-            "make one with `xlt export CHECKPOINT --out FOLDER`",
+            f"is neither a shipped bundle ({names or 'none is installed'}) "
+            f"nor a folder with a {MANIFEST}",
+            make if names else f"`{INSTALL}` brings those that ship, or {make}",
         )
     return path
 
 
-def load(name_or_path: str | Path | None = None) -> Bundle:
-    """Find, read and verify: every file that the manifest names is there with its hash."""
-    path = find(name_or_path)
-    manifest = read_manifest(path / MANIFEST)
-    for name, expected in manifest.files.items():
-        file = path / name
-        if not file.is_file():
-            raise BundleAltered(file, f"is missing, {MANIFEST} names it", "export the bundle again")
-        if digest(file) != expected:
+def load(name_or_path: str | Path | None = None, signers: Signers | None = None) -> Bundle:
+    """Find, read and verify: every file that the manifest names is there with its hash. ``signers``:
+    who must have signed the manifest, by default as ``XLT_REQUIRE_SIGNATURE`` says."""
+    bundle = described(name_or_path, signers)
+    for name, expected in bundle.manifest.files.items():
+        file = bundle.file(name)
+        try:
+            found = digest(file)
+        except OSError as error:
+            raise _unreadable(file, error) from None
+        if found != expected:
             raise BundleAltered(
                 file,
                 f"was altered: its sha256 is not the one in {MANIFEST}",
                 "export the bundle again, or restore the file",
+            )
+    return bundle
+
+
+def described(name_or_path: str | Path | None = None, signers: Signers | None = None) -> Bundle:
+    """Find and read: every file that is named is there, but its content was not looked at."""
+    path = find(name_or_path)
+    manifest = read_manifest(path / MANIFEST, key_files.required() if signers is None else signers)
+    home = path.resolve()
+    for name in (MANIFEST, *manifest.files):
+        file = path / name
+        if not file.is_file():
+            raise BundleAltered(file, f"is missing, {MANIFEST} names it", "export the bundle again")
+        if not file.resolve().is_relative_to(home):
+            raise BundleError(
+                file, "is a link to a file outside the bundle", "put the file itself there"
             )
     graphs = (graph.file for graph in manifest.graphs.values())
     for needed in (manifest.tokenizer, *graphs, *manifest.synonyms.values()):
@@ -129,10 +169,25 @@ def load(name_or_path: str | Path | None = None) -> Bundle:
     return Bundle(path, manifest)
 
 
-def read_manifest(file: Path) -> Manifest:
+def read_manifest(file: Path, signers: Signers = ANYBODY) -> Manifest:
+    """The bytes whose signature is checked are those that are parsed."""
     try:
-        raw = json.loads(file.read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        content = rules.read(file)
+    except OSError as error:
+        raise _unreadable(file, error) from None
+    except Broken as broken:
+        raise _refused(file, broken) from None
+    signatures.check(file.parent, content, signers)
+    return parsed(content, file)
+
+
+def parsed(content: bytes, file: Path) -> Manifest:
+    """``file``: what errors name."""
+    try:
+        raw = rules.parse(content)
+    except Broken as broken:
+        raise _refused(file, broken) from None
+    except ValueError as error:
         raise BundleError(file, f"is not JSON ({error})", "export the bundle again") from None
     if not isinstance(raw, dict) or type(raw.get("format")) is not int or raw["format"] < 1:
         raise BundleError(file, "has no format number", "export the bundle again")
@@ -142,22 +197,31 @@ def read_manifest(file: Path) -> Manifest:
             f"has format {raw['format']}, this xlt-serve knows formats up to {FORMAT}",
             "upgrade xlt-serve",
         )
-    if content_version(raw) != raw.get("version"):
+    try:
+        rules.check(raw)
+    except Broken as broken:
+        raise _refused(file, broken) from None
+    if content_version(raw) != raw["version"]:
         raise BundleAltered(
             file,
             "was altered: its version is not that of its content",
             "export the bundle again, or restore the file",
         )
-    try:
-        return _manifest(raw)
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise BundleError(file, f"is not complete ({error})", "export the bundle again") from None
+    return _manifest(raw)
+
+
+def _unreadable(file: Path, error: OSError) -> BundleError:
+    return BundleError(file, f"can't be read ({error.strerror})", "mend its permissions")
+
+
+def _refused(file: Path, broken: Broken) -> BundleError:
+    return BundleError(
+        f"{file}: {broken.where}={broken.value}", broken.rule, "export the bundle again"
+    )
 
 
 def _manifest(raw: dict[str, Any]) -> Manifest:
-    """A manifest from its JSON; any error means that it is none."""
-    if unknown := sorted(set(raw) - {f.name for f in fields(Manifest)}):
-        raise ValueError(f"unknown keys {unknown}")
+    """A manifest from JSON that keeps the rules."""
     graphs = {
         name: Graph(
             file=graph["file"],
@@ -167,21 +231,8 @@ def _manifest(raw: dict[str, Any]) -> Manifest:
         )
         for name, graph in raw["graphs"].items()
     }
-    for key in ("labels", "languages"):
-        if not isinstance(raw[key], list) or not all(isinstance(part, str) for part in raw[key]):
-            raise TypeError(f"{key} must be a list of strings")
-    for key, kind in (("pad_id", int), ("max_length", int), ("tokenizer", str), ("files", dict)):
-        if type(raw[key]) is not kind:
-            raise TypeError(f"{key} must be {kind.__name__}")
     rest = {"graphs": graphs, "labels": tuple(raw["labels"]), "languages": tuple(raw["languages"])}
-    manifest = Manifest(**(raw | rest))
-    if not all(manifest.temperature(mode) > 0 for mode in manifest.calibration):
-        raise ValueError("a temperature must be positive")
-    named = (manifest.tokenizer, *(g.file for g in graphs.values()), *manifest.synonyms.values())
-    for name in (*manifest.files, *named):
-        if Path(name).is_absolute() or ".." in Path(name).parts:
-            raise ValueError(f"{name!r} is a file outside the bundle")
-    return manifest
+    return Manifest(**(raw | rest))
 
 
 def save(path: Path, manifest: Manifest) -> Bundle:
@@ -189,14 +240,18 @@ def save(path: Path, manifest: Manifest) -> Bundle:
     files = {
         str(file.relative_to(path)): digest(file)
         for file in sorted(path.rglob("*"))
-        if file.is_file() and file.name not in (MANIFEST, f"{MANIFEST}.half")
+        if file.is_file() and not file.name.startswith((MANIFEST, SIGNATURE))
     }
-    described = asdict(manifest)
-    described["files"] = files
-    described["version"] = content_version(described)
-    text = json.dumps(described, indent=2, ensure_ascii=False)
+    raw = asdict(manifest) | {"files": files}
+    try:
+        rules.check(raw)
+    except Broken as broken:
+        raise _refused(path / MANIFEST, broken) from None
+    raw["version"] = content_version(raw)
+    text = json.dumps(raw, indent=2, ensure_ascii=False, allow_nan=False)
     write_whole(path / MANIFEST, f"{text}\n".encode())
-    return load(path)
+    (path / SIGNATURE).unlink(missing_ok=True)  # that of another manifest
+    return load(path, ANYBODY)
 
 
 def write_whole(file: Path, data: bytes) -> None:
@@ -209,10 +264,11 @@ def write_whole(file: Path, data: bytes) -> None:
     half.replace(file)
 
 
-def content_version(described: dict[str, Any]) -> str:
+def content_version(raw: dict[str, Any]) -> str:
     """Twelve hex digits over everything but the version: another answer means another version."""
-    rest = {key: value for key, value in described.items() if key != "version"}
-    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()[:12]
+    rest = {key: value for key, value in raw.items() if key != "version"}
+    text = json.dumps(rest, sort_keys=True, allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def digest(file: Path) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeGuard
 
@@ -14,12 +15,15 @@ import numpy.typing as npt
 from xlt_serve import bundle as bundles
 from xlt_serve import modes, translation
 from xlt_serve.bundle import Bundle
-from xlt_serve.errors import BundleError, UsageError
+from xlt_serve.errors import ItemError, UsageError
 from xlt_serve.modes.base import Asked, Context
 from xlt_serve.runtime.batching import default_budget
+from xlt_serve.runtime.graph_io import GRAPHS
+from xlt_serve.runtime.open_graph import described
 from xlt_serve.runtime.runners import Runners
 from xlt_serve.runtime.session import Options, Session
 from xlt_serve.runtime.steps import Driven, RunRequest, Steps, Submit, TranslateRequest, drive
+from xlt_serve.signing import key_files
 from xlt_serve.text.synonyms import Tables
 from xlt_serve.text.tokens import LARGEST, Encoder, Piece
 from xlt_serve.translation import Translators
@@ -31,7 +35,8 @@ NO_TRANSLATOR = Untranslated(
 
 
 class Classifier:
-    """A loaded bundle. ``predict`` may be called from several threads."""
+    """A loaded bundle. ``predict`` may be called from several threads. ``name``: in answers and errors,
+    by default its manifest's."""
 
     def __init__(
         self,
@@ -40,6 +45,8 @@ class Classifier:
         budget: int | None = None,
         translators: Translators | None = None,
         synonyms: Mapping[str, str | Path] | None = None,
+        trust_tokenizer: bool | None = None,
+        name: str = "",
     ) -> None:
         if budget is None:
             budget = default_budget(options.provider if options else "cpu")
@@ -48,16 +55,22 @@ class Classifier:
         manifest = bundle.manifest
         self.bundle, self.budget, self.translators = bundle, budget, translators
         self.labels = manifest.labels
-        self.encoder = Encoder(bundle.file(manifest.tokenizer), manifest.max_length)
+        for graph in set(manifest.graphs) & set(GRAPHS):
+            described(bundle, graph)  # refuses what it reads, though it may be opened much later
+        self.encoder = Encoder(
+            bundle.file(manifest.tokenizer), manifest.max_length, trust_tokenizer
+        )
         self.runners = Runners(bundle, options, budget)
-        self.context = Context(bundle, self.encoder, Tables(bundle, synonyms))
-        width = self.session.widths["logits"]
-        if isinstance(width, int) and width != len(self.labels):
-            raise BundleError(
-                bundle.path,
-                f"has {len(self.labels)} labels, its graph gives {width}",
-                "export it again",
-            )
+        self.context = Context(bundle, self.encoder, Tables(bundle, synonyms), name)
+        self.runners.of("plain")  # what can't be opened is no classifier
+
+    @property
+    def name(self) -> str:
+        return self.context.name
+
+    @name.setter
+    def name(self, name: str) -> None:
+        self.context = replace(self.context, called=name)
 
     @property
     def session(self) -> Session:
@@ -145,8 +158,8 @@ class Classifier:
         For sorting: nothing runs."""
         sides = [item if isinstance(item, tuple | list) else (item,) for item in items]
         texts = [side for pair in sides for side in pair if _readable(side)]
-        counted = iter(self.encoder.ids(texts))
-        return [sum(len(next(counted)) if _readable(s) else 0 for s in pair) for pair in sides]
+        counted = (0 if isinstance(ids, ItemError) else len(ids) for ids in self.encoder.ids(texts))
+        return [sum(next(counted) if _readable(s) else 0 for s in pair) for pair in sides]
 
     def _submit(self, deadline: float | None) -> Submit:
         def submit(request: TranslateRequest) -> Future[list[Outcome]]:
@@ -168,16 +181,26 @@ def load(
     budget: int | None = None,
     translators: Translators | str | Path | None = None,
     synonyms: Mapping[str, str | Path] | None = None,
+    trust_tokenizer: bool | None = None,
+    name: str = "",
+    signed_by: str | Path | None = None,
 ) -> Classifier:
     """A classifier from a shipped name, else a folder, never a download; no argument: the default.
 
     ``translators`` for the modes paired and translate: a TOML file of them, or what it loads into.
     ``synonyms``: language → file of a table (``xlt_serve.text.synonyms``), before the bundle's own.
+    ``trust_tokenizer``: take regular expressions that no known tokenizer has (by default as
+    ``XLT_TRUST_TOKENIZER`` says). ``name``: what answers and errors call it, instead of its own name.
+    ``signed_by``: a file of public keys, one of which must have signed it (by default that in
+    ``XLT_REQUIRE_SIGNATURE``). The files are hashed here and then read where they are: whoever
+    changes them in place changes the answers. A service copies them first.
     """
     if isinstance(translators, str | Path):
         translators = translation.load(Path(translators))
     options = Options(threads, provider)
-    return Classifier(bundles.load(name_or_path), options, budget, translators, synonyms)
+    signers = None if signed_by is None else key_files.read_public(Path(signed_by))
+    bundle = bundles.load(name_or_path, signers)
+    return Classifier(bundle, options, budget, translators, synonyms, trust_tokenizer, name)
 
 
 def _readable(side: object) -> TypeGuard[str]:

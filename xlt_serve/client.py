@@ -179,6 +179,10 @@ class Client(_Base):
         body = {"name": name, "bundle": bundle}
         return wire.read(wire.Models, self._send("POST", "models", body), self.url)
 
+    def unload(self, name: str) -> wire.Models:
+        answer = self._send("POST", "models/unload", {"name": name})
+        return wire.read(wire.Models, answer, self.url)
+
     def __enter__(self) -> Client:
         return self
 
@@ -253,6 +257,10 @@ class AsyncClient(_Base):
     async def swap(self, name: str, bundle: str | None = None) -> wire.Models:
         body = {"name": name, "bundle": bundle}
         return wire.read(wire.Models, await self._send("POST", "models", body), self.url)
+
+    async def unload(self, name: str) -> wire.Models:
+        answer = await self._send("POST", "models/unload", {"name": name})
+        return wire.read(wire.Models, answer, self.url)
 
     async def close(self) -> None:
         await self._http.aclose()

@@ -10,6 +10,7 @@ XltError
 ├── DataError            a file of examples that can't be read
 ├── DependencyError      a package that is missing, doubled or too old
 ├── ExportRefused        the exported graph does not agree with the model
+├── TooMuch              more than one request to a service may ask for
 └── ItemError            one text or pair that can't be classified; a value in its Prediction
 """
 
@@ -51,6 +52,12 @@ class ConfigError(UsageError):
         super().__init__(source, f"{count}: " + "; ".join(self.problems))
 
 
+class TooMuch(XltError):
+    """More than one request may ask for, however little the service has to do."""
+
+    code = "too_many_windows"
+
+
 class BundleError(XltError):
     code = "bundle"
 
@@ -80,14 +87,15 @@ class ExportRefused(XltError):
 
 
 class ItemError(XltError):
-    """``code`` says which rule an item broke: empty, not_text, too_large, too_long, shape."""
+    """``code`` says which rule an item broke: empty, not_text, too_large, too_long, shape; or what
+    could not be done with it: not_tokenised, not_finite."""
 
     def __init__(self, code: str, value: object, rule: str, remedy: str = "") -> None:
         super().__init__(value, rule, remedy)
         self.code = code
 
 
-def first_line(error: Exception, most: int = 200) -> str:
+def first_line(error: BaseException, most: int = 200) -> str:
     """Of what a library says, for a sentence of ours; the name of the error where it says nothing."""
     said = str(error).strip()
     return said.splitlines()[0][:most] if said else type(error).__name__

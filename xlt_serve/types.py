@@ -7,7 +7,7 @@ wire publishes it, and the command line shows the meaning.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import Field, asdict, dataclass, field, fields
 from functools import cache
 from typing import Any, Literal, TypeAlias, TypeVar, get_args
@@ -22,10 +22,18 @@ Mode: TypeAlias = Literal["plain", "translate", "paired", "smoothed"]
 
 O = TypeVar("O")  # noqa: E741
 
+LONGEST = 1000
+"""Characters of a label, a template, a name."""
+LONGEST_CODE = 64
+"""Characters of a language, a kind of noise."""
+MOST_ENTRIES = 200
+"""Of a dict, as of templates by language."""
+
 
 def option(default: Any, about: str, **facts: Any) -> Any:
-    """A field of options. ``facts``: its range (``ge``, ``gt``, ``le``, ``lt``, ``choices``) and
-    what else the wire's schema says of it (``examples``, ``nullable``)."""
+    """A field of options. ``facts``: its range (``ge``, ``gt``, ``le``, ``lt``, ``choices``), the
+    characters that each text in it may have (``longest``), and what else the wire's schema says of it
+    (``examples``, ``nullable``)."""
     return field(default=default, metadata={"about": about, **facts})
 
 
@@ -39,12 +47,12 @@ BOUNDS: dict[str, Callable[[Any, Any], bool]] = {
 
 @cache
 def _ranged(kind: Any) -> list[Field[Any]]:
-    """The options of a dataclass that have a range."""
-    return [each for each in fields(kind) if {"choices", *BOUNDS} & each.metadata.keys()]
+    """The options of a dataclass that have a range or a length."""
+    return [each for each in fields(kind) if {"choices", "longest", *BOUNDS} & each.metadata.keys()]
 
 
 def check_ranges(options: Any) -> None:
-    """A UsageError for the first option that is out of its range. None means: not given."""
+    """A UsageError for the first option that is out of its range, or too long. None means: not given."""
     for each in _ranged(options.__class__):
         value, facts = getattr(options, each.name), each.metadata
         if value is None:
@@ -54,6 +62,28 @@ def check_ranges(options: Any) -> None:
             raise UsageError(f"{each.name}={value}", f"must be one of {choices}")
         if not all(holds(value, facts[name]) for name, holds in BOUNDS.items() if name in facts):
             raise UsageError(f"{each.name}={value}", f"must be {_range(facts)}")
+        if "longest" in facts:
+            _check_lengths(each.name, value, facts["longest"])
+
+
+def _check_lengths(name: str, value: Any, longest: int) -> None:
+    if isinstance(value, Mapping) and len(value) > MOST_ENTRIES:
+        raise UsageError(f"{name} of {len(value)} entries", f"may have at most {MOST_ENTRIES}")
+    for text in _texts(value):
+        if len(text) > longest:
+            raise UsageError(
+                f"{name} of {len(text)} characters", f"may have at most {longest}", "shorten it"
+            )
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """All texts of an option."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        yield from _texts([*value, *value.values()])
+    elif isinstance(value, Sequence):
+        yield from (part for part in value if isinstance(part, str))
 
 
 def _range(facts: Any) -> str:
@@ -61,6 +91,8 @@ def _range(facts: Any) -> str:
         return f"between {facts['ge']} and {facts['le']} (inclusive)"
     if "gt" in facts and facts.get("lt", float("inf")) != float("inf"):
         return f"between {facts['gt']} and {facts['lt']} (exclusive)"
+    if facts.get("gt") == 0 and "le" in facts:
+        return f"positive and at most {facts['le']:g}"
     if "ge" in facts:
         less = f" and less than {facts['lt']}" if "lt" in facts else ""
         return f"at least {facts['ge']}{less}"
@@ -91,6 +123,7 @@ class Settings:
         None,
         "of the texts, instead of detecting it; two for pairs of mixed languages",
         examples=["de"],
+        longest=LONGEST_CODE,
     )
     max_length: int | None = option(None, "tokens that are read of a text", ge=8)
     abstain_below: float | None = option(

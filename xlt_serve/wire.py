@@ -8,11 +8,31 @@ the fields of answers are those of ``types`` and of the modes: they are declared
 from __future__ import annotations
 
 import json
+import operator
 from dataclasses import MISSING, fields
+from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar, get_type_hints
+from types import UnionType
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    TypeAlias,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
-from pydantic import BaseModel, ConfigDict, Field, PlainValidator, ValidationError, create_model
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    ValidationError,
+    create_model,
+)
 from pydantic.json_schema import WithJsonSchema, models_json_schema
 
 from xlt_serve import modes, types
@@ -23,9 +43,18 @@ from xlt_serve.types import Settings
 SCHEMA = Path(__file__).parent / "wire.schema.json"
 
 Two = Annotated[list[str], Field(min_length=2, max_length=2)]
-Text = Annotated[str, Field(min_length=1, max_length=1000)]
+Text = Annotated[str, Field(min_length=1, max_length=types.LONGEST)]
 SHAPES: dict[str, Any] = {"language": str | Two | None, "translation": str | Two | None}
 """What Python has as a tuple of two is a list in JSON."""
+
+LONGEST_DEADLINE = 3_600_000
+"""Milliseconds: an hour."""
+
+MOST_LABELS = 100
+"""Of a zero-shot request."""
+
+MOST_PROBLEMS = 20
+"""That a refusal names. To find more takes time that others need."""
 
 
 class Strict(BaseModel):
@@ -58,6 +87,8 @@ def options_of(kind: type, leave: tuple[str, ...] = (), nullable: bool = False) 
             continue
         hint: Any = SHAPES.get(each.name, hints[each.name])
         default = each.default
+        if "longest" in facts:
+            hint = limited(hint, facts["longest"])
         if nullable or facts.get("nullable"):
             hint, default = hint | None, None
         bounds = {name: facts[name] for name in ("ge", "gt", "le") if name in facts}
@@ -69,16 +100,42 @@ def options_of(kind: type, leave: tuple[str, ...] = (), nullable: bool = False) 
     return out
 
 
+def limited(hint: Any, longest: int) -> Any:
+    """The type, with so many characters at most in every text of it, and so many entries in a dict."""
+    if hint is str:
+        return Annotated[str, Field(max_length=longest)]
+    if get_origin(hint) is Annotated:
+        return Annotated[limited(hint.__origin__, longest), *hint.__metadata__]
+    parts = tuple(limited(part, longest) for part in get_args(hint))
+    if isinstance(hint, UnionType) or get_origin(hint) is Union:
+        return reduce(operator.or_, parts)
+    if not parts:
+        return hint
+    made = get_origin(hint)[parts]
+    most = Field(max_length=types.MOST_ENTRIES)
+    return Annotated[made, most] if get_origin(hint) is dict else made
+
+
 class Addressed(Strict):
     """What every request may say beside its options."""
 
-    bundle: str | None = Field(None, description="which of the loaded bundles; else the first")
+    bundle: str | None = Field(
+        None,
+        max_length=types.LONGEST,
+        description="which of the loaded bundles; else the first",
+    )
     deadline_ms: int | None = Field(
-        None, ge=1, le=3_600_000, description="after this time the answer is of no use: 408"
+        None, ge=1, le=LONGEST_DEADLINE, description="after this time the answer is of no use: 408"
     )
 
 
+def _given(name: str) -> dict[str, Any]:
+    return {"required": [name], "properties": {name: {"not": {"type": "null"}}}}
+
+
 class ClassifyBody(Addressed):
+    # For readers of the schema; ``answering.items_of`` checks it and says what is wrong.
+    model_config = ConfigDict(json_schema_extra={"oneOf": [_given("texts"), _given("pairs")]})
     # Items are of any type here: a wrong one gets its own error and does not sink its neighbours.
     texts: list[Any] | str | None = Field(
         None, description="texts to classify, or one", examples=[["El partido terminó en empate."]]
@@ -89,7 +146,7 @@ class ClassifyBody(Addressed):
         examples=[[["A man sleeps.", "Somebody is asleep."]]],
     )
     mode: ModeName = Field("plain", description="how to predict; not every bundle has every mode")
-    translations: list[str | Two | None] | None = Field(
+    translations: Annotated[list[str | Two | None], Field(fail_fast=True)] | None = Field(
         None, description="translate, paired: one for each item, or null"
     )
 
@@ -100,7 +157,7 @@ class ZeroShotBody(Addressed):
     )
     labels: list[Text] = Field(
         min_length=1,
-        max_length=100,
+        max_length=MOST_LABELS,
         description="candidate labels",
         examples=[["travel", "sports", "health"]],
     )
@@ -139,6 +196,12 @@ class SwapRequest(Strict):
     bundle: Text | None = Field(
         None, description="shipped name or folder on the server; else where it was loaded from"
     )
+
+
+class UnloadRequest(Strict):
+    """Give up a bundle; requests that are under way are answered."""
+
+    name: Text = Field(description="what requests call it", examples=["topics-paired"])
 
 
 class Open(BaseModel):
@@ -182,7 +245,8 @@ else:
     Failure = shown(types.Failure, "Why there is no answer.")
     Certificate = shown(
         types.Certificate,
-        "The label holds for every change smaller than this, but for one answer in 1/alpha.",
+        "The label holds for every change smaller than this, but for one answer in 1/alpha,"
+        " if rounding changes no more votes than was assumed (docs/decisions/0011).",
     )
     NESTED |= {
         types.Failure: Failure, types.Untranslated: Failure, types.Certificate: Certificate,
@@ -228,12 +292,21 @@ class Model(Open):
     manifest: dict[str, Any]
 
 
+class Warned(Open):
+    """What an operator should see to, in any of the workers: a code, and what it means."""
+
+    code: str
+    message: str
+    bundle: str | None = None
+
+
 class Models(Open):
     """What is loaded."""
 
     models: list[Model]
     generation: int
     workers: int
+    warnings: list[Warned] = []
 
 
 class Error(Open):
@@ -242,7 +315,7 @@ class Error(Open):
     error: Failure
 
 
-REQUESTS = (ClassifyRequest, ZeroShotRequest, SwapRequest)
+REQUESTS = (ClassifyRequest, ZeroShotRequest, SwapRequest, UnloadRequest)
 ANSWERS = (Answer, Models, Error)
 M = TypeVar("M", bound=BaseModel)
 
@@ -264,11 +337,28 @@ class BadAnswer(XltError):
 
 
 def parse(kind: type[M], value: object) -> M:
-    """A request of this kind, or ``Invalid`` with every problem; texts don't appear in it."""
+    """A request of this kind, or ``Invalid`` with its first problems; texts don't appear in it."""
+    value = _without_rest(kind, value)
     try:
         return kind.model_validate(value)
     except ValidationError as error:
         raise Invalid(_problems(error)) from None
+
+
+def _without_rest(kind: type[BaseModel], value: object) -> object:
+    """Only so many of the keys that a model does not know: each is a problem of its own. So is each entry
+    of a dict, which pydantic counts last."""
+    if not isinstance(value, dict):
+        return value
+    most = types.MOST_ENTRIES
+    for name, part in value.items():
+        if isinstance(part, dict) and len(part) > most:
+            raise Invalid([(_shown(name), f"Dictionary should have at most {most} items")])
+    known = kind.model_fields
+    if len(value) <= len(known):
+        return value
+    unknown = [name for name in value if name not in known][:MOST_PROBLEMS]
+    return {name: value[name] for name in (*unknown, *(known.keys() & value.keys()))}
 
 
 def read(kind: type[M], value: object, source: str) -> M:
@@ -288,9 +378,16 @@ def _problems(error: ValidationError) -> list[tuple[str, str]]:
     for problem in error.errors(include_input=False, include_url=False, include_context=False):
         # The tail of a location names branches of a union, which only a reader of this file knows.
         where = str(problem["loc"][0]) if problem["loc"] else ""
-        shown = where.encode("ascii", "backslashreplace").decode()[:50]
-        found.setdefault(shown, {}).setdefault(problem["msg"].removeprefix("Value error, ")[:200])
-    return [(where, ", or ".join(list(what)[:3])) for where, what in list(found.items())[:20]]
+        found.setdefault(_shown(where), {}).setdefault(
+            problem["msg"].removeprefix("Value error, ")[:200]
+        )
+    return [
+        (where, ", or ".join(list(what)[:3])) for where, what in list(found.items())[:MOST_PROBLEMS]
+    ]
+
+
+def _shown(name: str) -> str:
+    return name[:50].encode("ascii", "backslashreplace").decode()[:50]
 
 
 def settings_of(request: Addressed, mode: str) -> Settings:

@@ -39,6 +39,7 @@ class Endpoint:
         self.path = path if path.endswith("/classify") else f"{path}/classify"
         self._bodies, self._timeout = bodies, timeout
         self._free: list[Connection] = []
+        self.unhelpful = 0  # refusals that don't say when to come back
         self._key = f"Authorization: Bearer {key}\r\n" if key else ""
 
     async def send(self, number: int) -> Reply:
@@ -89,17 +90,23 @@ class Endpoint:
         )
         writer.write(head.encode() + body)
         await writer.drain()
-        lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
-        status = int(lines[0].split(" ", 2)[1])
-        fields = {
-            name.strip().lower(): value.strip()
-            for name, _, value in (line.partition(":") for line in lines[1:] if line)
-        }
-        if fields.get("transfer-encoding", "").lower() == "chunked":
-            answer = await _chunks(reader)
-        else:
-            answer = await reader.readexactly(int(fields.get("content-length", 0)))
+        status, fields, answer = await received(reader)
+        self.unhelpful += status == 429 and "retry-after" not in fields
         return status, answer, fields.get("connection", "").lower() != "close"
+
+
+async def received(reader: asyncio.StreamReader) -> tuple[int, dict[str, str], bytes]:
+    """An answer: its status, its headers by their names in lower case, its body."""
+    lines = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+    fields = {
+        name.strip().lower(): value.strip()
+        for name, _, value in (line.partition(":") for line in lines[1:] if line)
+    }
+    if fields.get("transfer-encoding", "").lower() == "chunked":
+        answer = await _chunks(reader)
+    else:
+        answer = await reader.readexactly(int(fields.get("content-length", 0)))
+    return int(lines[0].split(" ", 2)[1]), fields, answer
 
 
 def under_load(

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 MOST_OPEN = 4096
-"""Requests under way at once; beyond that a request waits, and its wait counts."""
+"""Requests under way at once, unless told otherwise; beyond that one waits, and its wait counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,15 +93,18 @@ async def open_loop(
     warm_up: float = 0.0,
     seed: int = 0,
     patience: float = 30.0,
+    most: int = MOST_OPEN,
+    over: Callable[[], bool] = lambda: False,
 ) -> LoadRun:
-    """``rate`` requests a second on average, at moments that nothing can shift.
+    """``rate`` requests a second on average, at moments that nothing can shift, for ``seconds`` or until
+    it is ``over``.
 
     A request without an answer ``patience`` seconds after the last was due counts as status 0, with
     the time waited so far. To leave out the slowest would make a server look better the worse it is.
     """
     due = arrivals(rate, warm_up + seconds, seed)
     samples: list[Sample] = []
-    gate = asyncio.Semaphore(MOST_OPEN)
+    gate = asyncio.Semaphore(most)
     begun = time.perf_counter()
     cpu = time.process_time()
 
@@ -117,6 +120,8 @@ async def open_loop(
 
     tasks = []
     for number, moment in enumerate(due):
+        if over():
+            break
         wait = moment - (time.perf_counter() - begun)
         if wait > 0:
             await asyncio.sleep(wait)

@@ -7,6 +7,7 @@ from typing import Any
 
 from xlt_serve import bundle as bundles
 from xlt_serve.cli.parser import command
+from xlt_serve.signing import key_files, signatures
 
 
 def add(commands: Any) -> None:
@@ -35,6 +36,10 @@ def run(options: argparse.Namespace) -> None:
         "max length": f"{manifest.max_length} tokens",
         "temperature": f"{manifest.temperature('plain'):.3f}",
     }
+    if (bundle.path / signatures.SIGNATURE).exists():
+        checked = "checked" if key_files.required() else "not checked"
+        ids = ", ".join(one.key for one in signatures.read(bundle.path))
+        lines["signed by"] = f"{ids} ({checked})"
     if manifest.noise:
         lines["noise"] = ", ".join(f"{key} {value}" for key, value in manifest.noise.items())
     if manifest.synonyms:

@@ -11,6 +11,7 @@ import sys
 
 from xlt_serve.cli import (
     bench,
+    build,
     engines,
     evaluate,
     export,
@@ -20,6 +21,7 @@ from xlt_serve.cli import (
     predict,
     score,
     serve,
+    sign,
     train,
     translator,
 )
@@ -35,6 +37,8 @@ COMMANDS = (
     bench,
     inspect,
     serve,
+    build,
+    sign,
     engines,
     fisher,
     translator,

@@ -74,6 +74,16 @@ def add_tables(sub: Any, about: str, name: str = "synonyms") -> None:
     )
 
 
+def add_signers(sub: Any) -> None:
+    sub.add_argument(
+        "--require-signature",
+        type=Path,
+        default=None,
+        metavar="KEY.pub",
+        help="refuse bundles that no key of this file signed (default: XLT_REQUIRE_SIGNATURE)",
+    )
+
+
 def add_translators(sub: Any) -> None:
     sub.add_argument(
         "--translators", type=Path, default=None, metavar="FILE", help="a TOML file of engines"

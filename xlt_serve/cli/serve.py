@@ -8,6 +8,7 @@ import socket
 import sys
 from typing import Any
 
+from xlt_serve.bundle import Bundle
 from xlt_serve.cli import options as common
 from xlt_serve.cli.parser import command
 from xlt_serve.errors import UsageError, needed
@@ -29,7 +30,7 @@ def add(commands: Any) -> None:
         metavar="[NAME=]BUNDLE",
         help="shipped name or folder; may be repeated, the first is the default (default: all that ship)",
     )
-    sub.add_argument("--host", default="127.0.0.1")
+    sub.add_argument("--host", default=None, help="address (default: XLT_HOST, else 127.0.0.1)")
     sub.add_argument("--port", type=int, default=3000)
     sub.add_argument(
         "--workers", type=int, default=None, help="processes (default: XLT_WORKERS, else 1)"
@@ -43,14 +44,21 @@ def add(commands: Any) -> None:
         default=None,
         help="of each worker (default: XLT_THREADS, else cores / workers)",
     )
+    sub.add_argument(
+        "--trust-tokenizer",
+        action="store_true",
+        help="take regular expressions that no known tokenizer has (XLT_TRUST_TOKENIZER)",
+    )
+    common.add_signers(sub)
 
 
 def run(options: argparse.Namespace) -> None:
     needed("bentoml", "xlt serve", "serve")
     environment = prepared(options)
-    _refuse_taken(options.host, options.port)
+    host = environment["XLT_HOST"]
+    _refuse_taken(host, options.port)
     call = [sys.executable, "-m", "bentoml", "serve", "xlt_serve.service:XltService"]
-    call += ["--host", options.host, "--port", str(options.port)]
+    call += ["--host", host, "--port", str(options.port)]
     sys.stdout.flush()
     os.execve(sys.executable, call, environment)
 
@@ -62,7 +70,8 @@ def prepared(options: argparse.Namespace) -> dict[str, str]:
     from xlt_serve.classifier import load
     from xlt_serve.runtime.session import available_cores
     from xlt_serve.serving import settings
-    from xlt_serve.text import synonyms
+    from xlt_serve.signing import key_files
+    from xlt_serve.text import patterns, synonyms
 
     given = ",".join(options.bundle)
     wanted = settings.read(os.environ | ({"XLT_BUNDLES": given} if given else {}))
@@ -73,31 +82,45 @@ def prepared(options: argparse.Namespace) -> dict[str, str]:
     if not 1 <= options.port <= 65535:
         raise UsageError(f"--port {options.port}", "must be between 1 and 65535")
     tables = synonyms.files(options.tables)
+    trust = options.trust_tokenizer or patterns.trusted()
+    signed = options.require_signature or key_files.required_file()
     opened = {
-        name: load(place, provider=provider, synonyms=tables).bundle
+        name: load(
+            place, provider=provider, synonyms=tables, trust_tokenizer=trust, signed_by=signed
+        ).bundle
         for name, place in wanted.bundles.items()
     }
     if options.translators is not None:
         translation.load(options.translators).close()
-    if given and "=" not in given:  # a bundle alone is called what its manifest calls it
-        names = [bundle.manifest.name for bundle in opened.values()]
-        if len(set(names)) == len(names):
-            opened = dict(zip(names, opened.values(), strict=True))
+    if given:
+        opened = called(opened, given)
     places = ",".join(f"{name}={bundle.path.absolute()}" for name, bundle in opened.items())
     threads = options.threads or wanted.threads or max(1, available_cores() // workers)
     return os.environ | {
         "XLT_BUNDLES": places,
+        "XLT_HOST": options.host or wanted.host or "127.0.0.1",
         "XLT_PROVIDER": provider,
         "XLT_WORKERS": str(workers),
         "XLT_THREADS": str(threads),
         **({"XLT_TRANSLATORS": str(options.translators.absolute())} if options.translators else {}),
+        **({patterns.TRUST: "1"} if trust else {}),
+        **({key_files.REQUIRED: str(signed.absolute())} if signed else {}),
         **({"XLT_SYNONYMS": settings.joined(tables)} if tables else {}),
         "BENTOML_DO_NOT_TRACK": "true",  # "1" would be read as false
     }
 
 
+def called(opened: dict[str, Bundle], given: str) -> dict[str, Bundle]:
+    """Bundles by the names that were given; where none was, each is called what its manifest says."""
+    names = [bundle.manifest.name for bundle in opened.values()]
+    if "=" in given or len(set(names)) < len(names):
+        return opened
+    return dict(zip(names, opened.values(), strict=True))
+
+
 def _refuse_taken(host: str, port: int) -> None:
-    with socket.socket() as probe:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -27,11 +27,18 @@ CLASSIFY, ZERO_SHOT = "/classify", "/zero_shot"
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What a mode may use of a loaded bundle: manifest, tokenizer, tables of synonyms."""
+    """What a mode may use of a loaded bundle: manifest, tokenizer, tables of synonyms. ``called``: what
+    it is served as; empty: what its manifest calls it."""
 
     bundle: Bundle
     encoder: Encoder
     tables: Tables
+    called: str = ""
+
+    @property
+    def name(self) -> str:
+        """In answers and errors."""
+        return self.called or self.bundle.manifest.name
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -39,37 +46,46 @@ class Context:
 
     def prediction(self, mode: str, label: str | None, **found: Any) -> Prediction:
         """With the name and version of the bundle that it comes from."""
-        manifest = self.bundle.manifest
-        return Prediction(label, mode=mode, bundle=manifest.name, version=manifest.version, **found)
+        version = self.bundle.manifest.version
+        return Prediction(label, mode=mode, bundle=self.name, version=version, **found)
 
     def failed(self, mode: str, code: str, message: str) -> Prediction:
         return self.prediction(mode, None, error=Failure(code, message))
+
+    def refused(self, mode: str, error: ItemError) -> Prediction:
+        """The answer to an item that has none."""
+        return self.failed(mode, error.code, str(error))
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
     """What is to be predicted, and how. ``translations``: the client's own, a text (or two of a pair)
-    or None for each item; None: it has none at all."""
+    or None for each item; None: it has none at all. ``windows``: how many of its texts there may be."""
 
     items: Sequence[object]
     settings: Settings
     translations: Sequence[object] | None = None
+    windows: int | None = None
 
     def part(self, start: int, end: int) -> Asked:
         if end - start == len(self.items):
             return self
         given = None if self.translations is None else self.translations[start:end]
-        return Asked(self.items[start:end], self.settings, given)
+        return replace(self, items=self.items[start:end], translations=given)
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a request costs at least. ``passes``: how often each text runs. ``shared``: its texts have
-    work in common, which every chunk of them would repeat. ``light``: only tokenising is
-    needed, and one run a text."""
+    """What a request costs at least. ``passes``: how often each text runs, with so many bytes ``more``
+    than its own. ``draws``: how often it may run at most. ``beside``: bytes that every chunk of texts
+    has to tokenise beside them. ``shared``: rows that every chunk would run beside them, of these bytes.
+    ``light``: only tokenising is needed, and one run a text."""
 
     passes: int = 1
-    shared: bool = False
+    more: int = 0
+    draws: int = 1
+    beside: int = 0
+    shared: int = 0
     light: bool = False
 
 
@@ -140,6 +156,7 @@ class Reading:
 
     def __init__(self, context: Context, mode: Mode, asked: Asked) -> None:
         self._context, self._mode, self._settings = context, mode, asked.settings
+        self._windows = asked.windows
         self.failed: dict[int, Prediction] = {}
         self.valid: dict[int, Item] = {}
         self.languages: dict[int, str | Sequence[str] | None] = {}
@@ -151,7 +168,7 @@ class Reading:
         self._jobs: list[Job] | None = None
 
     def fail(self, index: int, error: ItemError) -> None:
-        self.failed[index] = self._context.failed(self._mode.name, error.code, str(error))
+        self.failed[index] = self._context.refused(self._mode.name, error)
 
     def language(self, index: int) -> str | Sequence[str] | None:
         """Of an item, as the request says or as it looks; looked at once."""
@@ -166,7 +183,7 @@ class Reading:
         if self._jobs is None:
             settings = self._settings
             encoded = self._context.encoder.encode(
-                list(self.valid.values()), settings.long, settings.max_length
+                list(self.valid.values()), settings.long, settings.max_length, self._windows
             )
             self._jobs = []
             for (index, item), tokens in zip(self.valid.items(), encoded, strict=True):

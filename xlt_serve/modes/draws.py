@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from xlt_serve.errors import ItemError
 from xlt_serve.runtime.graph_io import PerturbedIO, PerturbedRow
-from xlt_serve.runtime.steps import Row, RunRequest, Steps
+from xlt_serve.runtime.steps import Row, RowOutputs, RunRequest, Steps
 from xlt_serve.smoothing.noise import Noise
 from xlt_serve.smoothing.votes import Poll, PollOptions, PollOutcome
 from xlt_serve.text.tokens import Piece
@@ -43,7 +45,9 @@ class NoisyText:
     graph = PerturbedIO.name
 
     def __init__(self, piece: Piece, key: int, noise: Noise, radius: float | None = None) -> None:
-        self.piece, self.key, self.noise, self.radius = piece, key, noise, radius
+        tokens = piece.length if noise.at == "embeddings" else 1
+        self.noise = replace(noise, tokens=tokens)
+        self.piece, self.key, self.radius = piece, key, radius
 
     @property
     def threshold(self) -> float | None:
@@ -63,21 +67,35 @@ class NoisyText:
         return [int(vote) for vote in logits.argmax(axis=1)]
 
 
-def polled(voters: Sequence[Voter], classes: int, options: PollOptions) -> Steps[list[PollOutcome]]:
-    """The outcome of each text."""
+def polled(
+    voters: Sequence[Voter], classes: int, options: PollOptions
+) -> Steps[list[PollOutcome | ItemError]]:
+    """The outcome of each text; an error where one of its draws has no answer, whatever the others
+    say: a vote that leaves some draws out is not the vote that is certified."""
     polls = [Poll(classes, voter.threshold, options) for voter in voters]
-    while pending := [number for number, poll in enumerate(polls) if not poll.stopped]:
+    failed: dict[int, ItemError] = {}
+    while pending := [n for n, poll in enumerate(polls) if n not in failed and not poll.stopped]:
         asked: dict[str, list[tuple[int, Sequence[Row]]]] = {}
         for text in pending:
             taken = len(polls[text].votes)
             numbers = range(taken, taken + polls[text].wanted())
-            asked.setdefault(voters[text].graph, []).append((text, voters[text].rows(numbers)))
+            try:
+                asked.setdefault(voters[text].graph, []).append((text, voters[text].rows(numbers)))
+            except ItemError as error:
+                failed[text] = error
         for graph, parts in asked.items():
             rows = [row for _, part in parts for row in part]
-            logits = (yield RunRequest(graph, rows))["logits"] if rows else np.zeros((0, classes))
+            none = RowOutputs({"logits": np.zeros((0, classes))})
+            outputs = (yield RunRequest(graph, rows)) if rows else none
             start = 0
             for text, part in parts:
                 end = start + len(part)
-                polls[text].add(voters[text].votes(logits[start:end]))
+                try:
+                    polls[text].add(voters[text].votes(outputs.rows(start, end)["logits"]))
+                except ItemError as error:
+                    failed[text] = error
                 start = end
-    return [poll.outcome(voter.reach) for poll, voter in zip(polls, voters, strict=True)]
+    return [
+        failed[number] if number in failed else polls[number].outcome(voter.reach)
+        for number, voter in enumerate(voters)
+    ]

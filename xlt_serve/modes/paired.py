@@ -8,7 +8,7 @@ from dataclasses import replace
 from xlt_serve import bundle as bundles
 from xlt_serve.bundle import Bundle
 from xlt_serve.calibration import probabilities
-from xlt_serve.errors import UsageError
+from xlt_serve.errors import ItemError, UsageError
 from xlt_serve.modes.base import Context, Cost, labelled
 from xlt_serve.modes.translate import ReadsTranslations, TranslatedJob
 from xlt_serve.runtime.graph_io import PairedIO, PairedRow
@@ -39,7 +39,7 @@ class Paired(ReadsTranslations):
             others = [name for name, b in served.items() if GRAPH in b.manifest.graphs]
         remedy = "train with xmixup and export with --graphs paired, or use mode=translate"
         raise UsageError(
-            f"mode=paired on {context.bundle.manifest.name}",
+            f"mode=paired on {context.name}",
             "needs a bundle with the paired graph",
             f"use bundle={' or '.join(others)}; or {remedy}"
             if others
@@ -53,11 +53,16 @@ class Paired(ReadsTranslations):
             return []
         rows = [PairedRow(each.job.tokens.pieces[0], each.tokens.pieces[0]) for each in jobs]
         outputs = yield RunRequest(GRAPH, rows)
-        streams = PairedIO.logits_of(outputs)
-        means = probabilities(streams, context.bundle.manifest.temperature(GRAPH))
+        temperature = context.bundle.manifest.temperature(GRAPH)
         answers: list[tuple[Prediction, float | None]] = []
-        for each, mean, ratio in zip(jobs, means, outputs["ratio"], strict=True):
+        for number, each in enumerate(jobs):
+            try:
+                mine = outputs.rows(number, number + 1)
+            except ItemError as error:
+                answers.append((context.refused(self.name, error), None))
+                continue
+            [mean] = probabilities(PairedIO.logits_of(mine), temperature)
             answer = labelled(context, self.name, each.job, mean, settings, GRAPH)
             truncated = answer.truncated or each.tokens.truncated
-            answers.append((replace(answer, truncated=truncated), float(ratio)))
+            answers.append((replace(answer, truncated=truncated), float(mine["ratio"][0])))
         return answers

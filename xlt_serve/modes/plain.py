@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from xlt_serve.calibration import softmax
+from xlt_serve.errors import ItemError
 from xlt_serve.modes.base import Asked, Context, Cost, Job, Mode, Reading, labelled
 from xlt_serve.runtime.steps import RunRequest, Steps
 from xlt_serve.types import Prediction, Settings
@@ -36,12 +37,17 @@ def classified(
     if not pieces:
         return []
     outputs = yield RunRequest("plain", pieces)
-    rows = softmax(outputs["logits"], context.bundle.manifest.temperature("plain"))
+    temperature = context.bundle.manifest.temperature("plain")
     out, start = [], 0
     for job in jobs:
         end = start + len(job.tokens.pieces)
-        weights = np.array([piece.length for piece in job.tokens.pieces], dtype=np.float64)
-        mean = weights @ rows[start:end] / weights.sum()
-        out.append(labelled(context, Plain.name, job, mean, settings))
+        try:
+            rows = softmax(outputs.rows(start, end)["logits"], temperature)
+        except ItemError as error:
+            out.append(context.refused(Plain.name, error))
+        else:
+            weights = np.array([piece.length for piece in job.tokens.pieces], dtype=np.float64)
+            mean = weights @ rows / weights.sum()
+            out.append(labelled(context, Plain.name, job, mean, settings))
         start = end
     return out

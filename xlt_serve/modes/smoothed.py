@@ -13,15 +13,26 @@ from xlt_serve.errors import ItemError, UsageError
 from xlt_serve.modes.base import Asked, Context, Cost, Job, Mode, Reading, largest
 from xlt_serve.modes.draws import NoisyText, polled
 from xlt_serve.runtime.steps import Steps
-from xlt_serve.smoothing.noise import KINDS, Kind, Noise, Place, stream_key
+from xlt_serve.smoothing.noise import (
+    KINDS,
+    LARGEST,
+    LARGEST_RADIUS,
+    SMALLEST,
+    Kind,
+    Noise,
+    Place,
+    stream_key,
+)
 from xlt_serve.smoothing.substitution import RewrittenText
 from xlt_serve.smoothing.votes import PollOptions, PollOutcome
 from xlt_serve.text.synonyms import DRAWS, Draws, Table, Tables
 from xlt_serve.text.tokens import Piece
 from xlt_serve.text.words import UNSPACED
-from xlt_serve.types import Certificate, Item, Prediction, Settings, Votes, option
+from xlt_serve.types import LONGEST_CODE, Certificate, Item, Prediction, Settings, Votes, option
 
 SYNONYM = "synonym"
+MOST_LABELS = 2_000
+"""That are voted for: a vote takes time and memory by the square of them (``certify.LabelRace``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +42,14 @@ class Smoothing(PollOptions):
     number of ``words``; ``synonyms`` says whether these are drawn in groups or from raw lists."""
 
     radius: float | None = option(
-        None, "smoothed: to certify, in the noise's norm", gt=0, lt=float("inf")
+        None, "smoothed: to certify, in the noise's norm", gt=0, le=LARGEST_RADIUS
     )
-    noise: str | None = option(None, "smoothed: gaussian, uniform or synonym, else as trained")
-    scale: float | None = option(None, "smoothed: σ or half-width, else as trained", gt=0)
+    noise: str | None = option(
+        None, "smoothed: gaussian, uniform or synonym, else as trained", longest=LONGEST_CODE
+    )
+    scale: float | None = option(
+        None, "smoothed: σ or half-width, else as trained", ge=SMALLEST, le=LARGEST
+    )
     seed: int | None = option(None, "smoothed: of the draws, else a new one", ge=0, lt=2**63)
     words: int | None = option(None, "smoothed: words to certify, synonym noise", ge=1)
     synonyms: Draws | None = option(
@@ -55,15 +70,21 @@ class Smoothed(Mode):
     ) -> None:
         """Votes need a graph whose logits don't depend on the batch, and options that fit the noise.
         Synonyms need a table, of the request's language if it names one."""
+        if not 2 <= len(context.labels) <= MOST_LABELS:
+            raise UsageError(
+                f"mode=smoothed on {context.name}",
+                f"has {len(context.labels)} labels; votes need 2 to {MOST_LABELS}",
+                "use mode=plain",
+            )
         asked = settings.of(Smoothing)
         synonyms = kind_of(context.bundle, asked) == SYNONYM
-        _refuse_graph(context.bundle, "plain" if synonyms else "perturbed")
+        _refuse_graph(context, "plain" if synonyms else "perturbed", served)
         if synonyms:
             _refuse_synonyms(context, asked, settings.language)
             return
         if asked.words is not None or asked.synonyms is not None:
             raise UsageError("words, synonyms", "are for noise=synonym", "give a radius")
-        chosen_noise(context.bundle, asked)
+        chosen_noise(context, asked)
 
     def resolved(self, settings: Settings) -> Settings:
         """With a seed: votes of all chunks of a request are drawn as if they were one."""
@@ -73,7 +94,8 @@ class Smoothed(Mode):
         return replace(settings, options=replace(asked, seed=secrets.randbits(48)))
 
     def cost(self, context: Context, settings: Settings) -> Cost:
-        return Cost(passes=settings.of(Smoothing).fewest)
+        asked = settings.of(Smoothing)
+        return Cost(passes=asked.fewest, draws=asked.samples)
 
     def steps(self, context: Context, asked: Asked) -> Steps[list[Prediction]]:
         settings = self.resolved(asked.settings)
@@ -90,7 +112,10 @@ class Smoothed(Mode):
         outcomes = yield from polled([v.text for v in voters], len(context.labels), options)
         out = {}
         for job, voter, outcome in zip(jobs, voters, outcomes, strict=True):
-            out[job.index] = self._voted(context, job, voter, outcome, settings)
+            if isinstance(outcome, ItemError):
+                reading.fail(job.index, outcome)
+            else:
+                out[job.index] = self._voted(context, job, voter, outcome, settings)
         return reading.in_order(out)
 
     def _voted(
@@ -168,7 +193,7 @@ def voter_of(context: Context, job: Job, settings: Settings) -> _Voter:
     assert asked.seed is not None
     key = stream_key(asked.seed, job.item)
     if kind_of(bundle, asked) != SYNONYM:
-        noise, warning = chosen_noise(bundle, asked)
+        noise, warning = chosen_noise(context, asked)
         return _Noisy(NoisyText(job.tokens.pieces[0], key, noise, asked.radius), warning)
     table = context.tables.of(job.language) if isinstance(job.language, str) else None
     if table is None:
@@ -176,10 +201,15 @@ def voter_of(context: Context, job: Job, settings: Settings) -> _Voter:
     draws = chosen_draws(bundle, asked)
 
     def cut(items: Sequence[Item]) -> list[Piece]:
-        encoded = context.encoder.encode(items, max_length=settings.max_length)
-        return [tokens.pieces[0] for tokens in encoded if not isinstance(tokens, ItemError)]
+        pieces = []
+        for tokens in context.encoder.encode(items, max_length=settings.max_length):
+            if isinstance(tokens, ItemError):
+                raise tokens
+            pieces.append(tokens.pieces[0])
+        return pieces
 
-    text = RewrittenText(job.item, key, table, draws, asked.words, cut)
+    longest = context.encoder.limit(settings.max_length)
+    text = RewrittenText(job.item, key, table, draws, asked.words, cut, longest)
     return _Rewritten(text, draws, synonym_warning(bundle, table, draws))
 
 
@@ -194,20 +224,22 @@ def _no_table(language: str | Sequence[str] | None, tables: Tables) -> tuple[str
     return f"language={language}", rule, "use gaussian or uniform noise"
 
 
-def _refuse_graph(bundle: Bundle, graph: str) -> None:
-    if graph not in bundle.manifest.graphs:
+def _refuse_graph(context: Context, graph: str, served: Mapping[str, Bundle] | None) -> None:
+    if graph not in context.bundle.manifest.graphs:
         others = bundles.shipped_with(graph)
+        if served is not None:
+            others = [name for name, bundle in served.items() if graph in bundle.manifest.graphs]
         raise UsageError(
-            f"mode=smoothed on {bundle.manifest.name}",
+            f"mode=smoothed on {context.name}",
             f"needs a bundle with the {graph} graph",
             f"use {' or '.join(others)}, or export with --graphs {graph}"
             if others
             else f"export with --graphs {graph}",
         )
-    checked = bundle.manifest.checks.get("invariance", {}).get(graph)
+    checked = context.bundle.manifest.checks.get("invariance", {}).get(graph)
     if checked is not None and not checked.get("holds"):
         raise UsageError(
-            f"mode=smoothed on {bundle.manifest.name}",
+            f"mode=smoothed on {context.name}",
             f"its logits move by {checked.get('largest_difference'):.1e} with the batch, which voids"
             " certificates",
             "export with --precision fp32",
@@ -224,7 +256,7 @@ def _refuse_synonyms(
     if not context.tables.languages:
         raise UsageError(
             "noise=synonym",
-            f"the bundle {context.bundle.manifest.name} has no table of synonyms",
+            f"the bundle {context.name} has no table of synonyms",
             "use gaussian or uniform, or give one at export or start: --synonyms en=FILE",
         )
     if not isinstance(language, str | None):  # a pair of mixed languages, as the wire has it
@@ -266,9 +298,9 @@ def synonym_warning(bundle: Bundle, table: Table, draws: Draws) -> str | None:
     return None
 
 
-def chosen_noise(bundle: Bundle, asked: Smoothing) -> tuple[Noise, str | None]:
+def chosen_noise(context: Context, asked: Smoothing) -> tuple[Noise, str | None]:
     """The noise asked for, else that of training; a warning where the two differ."""
-    trained = bundle.manifest.noise
+    trained = context.bundle.manifest.noise
     at = cast(Place, trained.get("at", "embeddings"))
     kind, scale = asked.noise or trained.get("kind"), asked.scale
     if scale is None and kind == trained.get("kind"):
@@ -276,10 +308,11 @@ def chosen_noise(bundle: Bundle, asked: Smoothing) -> tuple[Noise, str | None]:
     if kind is None or scale is None:
         raise UsageError(
             f"noise={asked.noise}, scale={asked.scale}",
-            f"the bundle {bundle.manifest.name} was trained without such noise and has no default",
+            f"the bundle {context.name} was trained without such noise and has no default",
             "give both noise and scale",
         )
-    noise = Noise(cast(Kind, kind), float(scale), at)
+    precision = context.bundle.manifest.graphs["perturbed"].precision
+    noise = Noise(cast(Kind, kind), float(scale), at, precision)
     if "kind" not in trained:
         return noise, "the model was trained without noise: expect few votes to agree"
     if (noise.kind, noise.scale) != (trained["kind"], trained["scale"]):

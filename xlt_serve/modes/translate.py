@@ -52,9 +52,13 @@ class ReadsTranslations(Mode):
             pairing = Pairing(
                 True if self.mixes else None, ratio, told.item, told.translator, told.quality
             )
-            out[each.job.index] = replace(answer, mode=self.name, pairing=pairing)
+            rests_on = pairing if answer.error is None else None
+            out[each.job.index] = replace(answer, mode=self.name, pairing=rests_on)
         plain = yield from classified(context, [job for job, _ in bare], settings)
         for (job, why), answer in zip(bare, plain, strict=True):
+            if answer.error is not None:
+                out[job.index] = replace(answer, mode=self.name)
+                continue
             pairing = Pairing(False if self.mixes else None, reason=why)
             out[job.index] = replace(answer, pairing=pairing)
         return reading.in_order(out)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -18,10 +18,10 @@ from xlt_serve.bundle import Bundle
 from xlt_serve.calibration import softmax
 from xlt_serve.errors import ItemError, UsageError
 from xlt_serve.modes.base import ZERO_SHOT, Asked, Context, Cost, Mode, largest
-from xlt_serve.runtime.steps import RunRequest, Steps
+from xlt_serve.runtime.steps import RowOutputs, RunRequest, Steps
 from xlt_serve.text.language import detect
 from xlt_serve.text.tokens import Piece, Tokens, check
-from xlt_serve.types import Prediction, Settings, check_ranges, option
+from xlt_serve.types import LONGEST, Prediction, Settings, check_ranges, option
 
 TEMPLATE = "This text is about {}."
 ANY = "*"
@@ -38,11 +38,12 @@ class Candidates:
     for the label; one, or by language with “*” for the rest. ``multi_label``: each label on its own,
     instead of one of them for each text."""
 
-    labels: tuple[str, ...] = ()
+    labels: tuple[str, ...] = option((), "candidate labels", longest=LONGEST)
     template: str | dict[str, str] | None = option(
         None,
         "the hypothesis, with {} for the label; one, or by language with “*” for the rest",
         examples=["This text is about {}.", {"de": "In diesem Text geht es um {}.", "*": "{}"}],
+        longest=LONGEST,
     )
     multi_label: bool = option(False, "each label on its own, instead of one of them for each text")
     scorer: Scorer | None = option(
@@ -67,11 +68,22 @@ class Candidates:
                     f"template {text!r}", "must have one {} for the label", f"e.g. {TEMPLATE!r}"
                 )
 
+    def template_for(self, language: str | None) -> str:
+        """That of the text's language, if there is one."""
+        given = self.template or TEMPLATE
+        if isinstance(given, dict):
+            return given.get(language or ANY, given.get(ANY, TEMPLATE))
+        return given
+
+    def templates(self, language: str | None) -> set[str]:
+        """All that texts may meet where the request names this language, or none."""
+        if language is not None or not isinstance(self.template, dict):
+            return {self.template_for(language)}
+        return {*self.template.values(), self.template_for(None)}
+
     def hypotheses(self, language: str | None) -> tuple[str, ...]:
-        """One for each label, in the text's language if there is a template for it."""
-        template = self.template or TEMPLATE
-        if isinstance(template, dict):
-            template = template.get(language or ANY, template.get(ANY, TEMPLATE))
+        """One for each label, for texts of this language."""
+        template = self.template_for(language)
         return tuple(template.replace("{}", label) for label in self.labels)
 
 
@@ -95,10 +107,12 @@ def scorer_of(bundle: Bundle, asked: Candidates) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Text:
-    """A valid text with the hypotheses of its language, one for each label."""
+    """A valid text with the hypotheses of its language, one for each label. ``ids``: as many of its
+    ``count`` tokens as may be read, and one more, which says that it was cut."""
 
     index: int
     ids: list[int]
+    count: int
     language: str | None
     hypotheses: tuple[str, ...]
 
@@ -118,14 +132,14 @@ class ZeroShot(Mode):
         scorer = scorer_of(bundle, settings.of(Candidates))
         if scorer == "nli" and entailment(bundle) is None:
             raise UsageError(
-                f"zero_shot on {bundle.manifest.name}",
+                f"zero_shot on {context.name}",
                 "needs a bundle trained on entailment",
                 "make one with `python -m xlt_training.encoders.make_entailment --out FOLDER` and"
                 " serve it beside",
             )
         if scorer == "similarity" and "vector" not in bundle.manifest.graphs["plain"].outputs:
             raise UsageError(
-                f"scorer=similarity on {bundle.manifest.name}",
+                f"scorer=similarity on {context.name}",
                 "needs a bundle with sentence vectors",
                 "export it with --vector, or use scorer=nli",
             )
@@ -135,24 +149,35 @@ class ZeroShot(Mode):
 
     def cost(self, context: Context, settings: Settings) -> Cost:
         asked = settings.of(Candidates)
+        labels = [len(label.encode("utf-8", "replace")) for label in asked.labels]
+        templates = [
+            len(template.encode("utf-8", "replace")) - len("{}")
+            for template in asked.templates(_named(settings))
+        ]
         if scorer_of(context.bundle, asked) == "similarity":
-            return Cost(shared=True)
-        return Cost(passes=len(asked.labels))
+            beside = len(templates) * sum(labels) + len(labels) * sum(templates)
+            return Cost(beside=beside, shared=len(templates) * len(labels))
+        beside = sum(labels) + len(labels) * max(templates)
+        return Cost(passes=len(labels), more=max(labels) + max(templates), beside=beside)
 
     def steps(self, context: Context, asked: Asked) -> Steps[list[Prediction]]:
         settings = asked.settings
         texts, out = self._read(context, asked.items, settings)
         wanted = sorted({hypothesis for text in texts for hypothesis in text.hypotheses})
-        hypotheses = dict(zip(wanted, context.encoder.ids(wanted), strict=True))
-        if blank := [text for text, ids in hypotheses.items() if not ids]:
-            raise UsageError(
-                f"hypothesis {blank[0]!r}", "the model reads nothing in it", "reword it"
-            )
+        hypotheses: dict[str, list[int]] = {}
+        for hypothesis, ids in zip(wanted, context.encoder.ids(wanted), strict=True):
+            if isinstance(ids, ItemError) or not ids:
+                rule = ids.rule if isinstance(ids, ItemError) else "the model reads nothing in it"
+                raise UsageError(f"hypothesis {hypothesis!r}", rule, "reword it")
+            hypotheses[hypothesis] = ids
         judged_by = scorer_of(context.bundle, settings.of(Candidates))
         score = _entailed if judged_by == "nli" else _similar
         scored = yield from score(context, texts, hypotheses, settings)
-        for text, (scores, truncated) in zip(texts, scored, strict=True):
-            out[text.index] = self._answer(context, text, scores, truncated, settings)
+        for text, found in zip(texts, scored, strict=True):
+            if isinstance(found, ItemError):
+                out[text.index] = context.refused(self.name, found)
+            else:
+                out[text.index] = self._answer(context, text, *found, settings)
         return [out[index] for index in range(len(asked.items))]
 
     def _read(
@@ -165,22 +190,28 @@ class ZeroShot(Mode):
             try:
                 valid[index] = str(check(item, pair=False))
             except ItemError as error:
-                out[index] = context.failed(self.name, error.code, str(error))
+                out[index] = context.refused(self.name, error)
         texts = []
-        told = settings.language
-        named = told if told is None or isinstance(told, str) else told[0]
+        asked, named = settings.of(Candidates), _named(settings)
+        made: dict[str, tuple[str, ...]] = {}  # once for all texts: they may be long
         for (index, item), ids in zip(
             valid.items(), context.encoder.ids(list(valid.values())), strict=True
         ):
+            if isinstance(ids, ItemError):
+                out[index] = context.refused(self.name, ids)
+                continue
             if not ids:
                 empty = ItemError(
                     "empty", "no token", "a text needs at least one visible character"
                 )
-                out[index] = context.failed(self.name, empty.code, str(empty))
+                out[index] = context.refused(self.name, empty)
                 continue
             language = named or detect(item).language
-            hypotheses = settings.of(Candidates).hypotheses(language)
-            texts.append(_Text(index, ids, language, hypotheses))
+            template = asked.template_for(language)
+            if template not in made:
+                made[template] = asked.hypotheses(language)
+            kept = ids[: _limit(context, settings) + 1]
+            texts.append(_Text(index, kept, len(ids), language, made[template]))
         return texts, out
 
     def _answer(
@@ -195,14 +226,20 @@ class ZeroShot(Mode):
             None if unsure else labels[best],
             probabilities=largest(named, settings.top_k),
             language=text.language,
-            tokens=len(text.ids),
+            tokens=text.count,
             truncated=truncated,
             abstained="confidence" if unsure else None,
         )
 
 
-_Scored: TypeAlias = list[tuple[Numbers, bool]]
-"""Of each text: a score for each label, and whether something had to be cut."""
+def _named(settings: Settings) -> str | None:
+    """The language that the request says its texts have."""
+    told = settings.language
+    return told if told is None or isinstance(told, str) else told[0]
+
+
+_Scored: TypeAlias = list[tuple[Numbers, bool] | ItemError]
+"""Of each text: a score for each label, and whether something had to be cut; or why it has none."""
 
 
 def _entailed(
@@ -220,7 +257,11 @@ def _entailed(
     out: _Scored = []
     for number in range(len(texts)):
         mine = slice(number * width, (number + 1) * width)
-        logits = outputs["logits"][mine].astype(np.float64)
+        try:
+            logits = outputs.rows(mine.start, mine.stop)["logits"].astype(np.float64)
+        except ItemError as error:
+            out.append(error)
+            continue
         if asked.multi_label:
             scores = softmax(logits[:, list(found)], temperature)[:, 0]
         else:
@@ -237,31 +278,43 @@ def _similar(
     sides = [[text.ids] for text in texts] + [[hypotheses[name]] for name in names]
     tokens = _fitted(context, sides, settings)
     outputs = yield from _run(tokens)
+    places = {name: len(texts) + number for number, name in enumerate(names)}
     out: _Scored = []
-    if outputs:
-        vectors = outputs["vector"].astype(np.float64)
-        vectors /= np.linalg.norm(vectors, axis=1, keepdims=True) + 1e-12
-        places = {name: len(texts) + number for number, name in enumerate(names)}
-        for number, text in enumerate(texts):
-            cosines = vectors[[places[name] for name in text.hypotheses]] @ vectors[number]
-            scores = softmax(cosines[None], SHARPNESS)[0]
-            if settings.of(Candidates).multi_label:
-                scores = np.clip(cosines, 0, 1)
-            out.append((scores, tokens[number].truncated))
+    for number, text in enumerate(texts):
+        try:
+            against = [_direction(outputs, places[name]) for name in text.hypotheses]
+            cosines = np.stack(against) @ _direction(outputs, number)
+        except ItemError as error:
+            out.append(error)
+            continue
+        scores = softmax(cosines[None], SHARPNESS)[0]
+        if settings.of(Candidates).multi_label:
+            scores = np.clip(cosines, 0, 1)
+        out.append((scores, tokens[number].truncated))
     return out
 
 
-def _run(tokens: Sequence[Tokens]) -> Steps[dict[str, Any]]:
+def _direction(outputs: RowOutputs, row: int) -> Numbers:
+    """The vector of a row, of length 1."""
+    vector: Numbers = outputs.rows(row, row + 1)["vector"][0].astype(np.float64)
+    return vector / (np.linalg.norm(vector) + 1e-12)
+
+
+def _run(tokens: Sequence[Tokens]) -> Steps[RowOutputs]:
     pieces: list[Piece] = [each.pieces[0] for each in tokens]
     if not pieces:
-        return {}
-    outputs: dict[str, Any] = yield RunRequest("plain", pieces)
+        return RowOutputs({})
+    outputs: RowOutputs = yield RunRequest("plain", pieces)
     return outputs
 
 
+def _limit(context: Context, settings: Settings) -> int:
+    longest = context.encoder.max_length
+    return min(settings.max_length or longest, longest)
+
+
 def _fitted(context: Context, sides: Sequence[list[list[int]]], settings: Settings) -> list[Tokens]:
-    encoder = context.encoder
-    limit = min(settings.max_length or encoder.max_length, encoder.max_length)
+    encoder, limit = context.encoder, _limit(context, settings)
     out = []
     for each in sides:
         fitted = encoder.fit(each, limit, "truncate")

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import PurePosixPath
 from typing import Any
 
-from xlt_serve.bundle import Bundle
-from xlt_serve.errors import BundleError, UsageError
+from xlt_serve.bundle import MANIFEST, Bundle
+from xlt_serve.errors import BundleAltered, BundleError, UsageError
 from xlt_serve.runtime import onnx_file as onnxfile
 from xlt_serve.runtime.gpu import buckets as bucketing
 from xlt_serve.runtime.gpu import providers, tensorrt
 from xlt_serve.runtime.gpu.binding import BoundSession
 from xlt_serve.runtime.gpu.buckets import Buckets
 from xlt_serve.runtime.gpu.tensorrt import EngineCache, Profile
-from xlt_serve.runtime.graph_io import GRAPHS, GraphIO
+from xlt_serve.runtime.graph_io import GRAPHS, NOISE, GraphIO, PerturbedIO
 from xlt_serve.runtime.onnx_file import OnnxFile
 from xlt_serve.runtime.session import Options, Session
 
@@ -59,13 +60,63 @@ def described(bundle: Bundle, graph: str) -> OnnxFile:
         )
     entry = bundle.manifest.graphs[graph]
     found = onnxfile.read(bundle.file(entry.file))
-    if found.precision != entry.precision:
+    # Weights of an unknown kind say nothing but that their rounding is unknown, which matters to votes.
+    unknown = found.precision == onnxfile.MIXED and graph != "perturbed"
+    if found.precision != entry.precision and not unknown:
         raise BundleError(
             bundle.file(entry.file),
             f"holds {found.precision} weights, the manifest says {entry.precision}",
             "export the bundle again",
         )
+    refuse_unhashed(bundle, entry.file, found)
+    refuse_unfit(bundle, graph, found)
     return found
+
+
+def refuse_unfit(bundle: Bundle, graph: str, found: OnnxFile) -> None:
+    """It gives as many logits as there are labels, and takes noise where the manifest says. A width
+    that the file leaves open is looked at after each run."""
+    manifest, file = bundle.manifest, bundle.file(bundle.manifest.graphs[graph].file)
+    for name in GRAPHS[graph].logits:
+        dims = found.outputs[name].dims if name in found.outputs else (f"no {name}",)
+        width = dims[-1] if dims else "?"
+        absent = name not in found.outputs
+        if absent or (isinstance(width, int) and width != len(manifest.labels)):
+            labels = len(manifest.labels)
+            raise BundleError(file, f"gives {width} for {labels} labels", "export it again")
+    if graph != PerturbedIO.name:
+        return
+    if NOISE not in found.inputs or len(found.inputs[NOISE].dims) not in (2, 3):
+        raise BundleError(file, "takes no noise", "export it again")
+    takes = "embeddings" if len(found.inputs[NOISE].dims) == 3 else "encoder"
+    if (says := manifest.noise.get("at", "embeddings")) != takes:
+        raise BundleError(
+            file, f"adds noise at the {takes}, the manifest says {says}", "export it again"
+        )
+
+
+def refuse_unhashed(bundle: Bundle, graph_file: str, found: OnnxFile) -> None:
+    """Whatever the graph reads is a file of the bundle with a hash, and as long as it must be."""
+    file = bundle.file(graph_file)
+    if "EPContext" in found.operators:
+        raise BundleError(
+            file, "holds a compiled engine, which may read any file", "export the bundle again"
+        )
+    for external in found.external:
+        name = str(PurePosixPath(graph_file).parent / external.location)
+        if name not in bundle.manifest.files:
+            raise BundleAltered(
+                file,
+                f"reads {external.location[:200]!r}, which has no sha256 in {MANIFEST}",
+                "export the bundle again",
+            )
+        size = bundle.file(name).stat().st_size
+        if max(external.start, external.end or 0) > size:
+            raise BundleAltered(
+                file,
+                f"reads {name} up to byte {external.end or external.start}, it has {size}",
+                "export the bundle again",
+            )
 
 
 def io_of(bundle: Bundle, graph: str, found: OnnxFile) -> GraphIO[Any]:

@@ -13,18 +13,28 @@ from xlt_serve.runtime.batching import plan
 from xlt_serve.runtime.graph_io import GRAPHS, GraphIO
 from xlt_serve.runtime.open_graph import open_graph
 from xlt_serve.runtime.session import Options, Session
-from xlt_serve.runtime.steps import Outputs, RunRequest, join
+from xlt_serve.runtime.steps import Outputs, RowOutputs, RunRequest, join
 
 
 class Runner:
-    """One open graph: rows of its own type in, named outputs [rows, …] out."""
+    """One open graph: rows of its own type in, named outputs [rows, …] out; logits of all ``labels``,
+    where their number is given."""
 
-    def __init__(self, session: Session, io: GraphIO[Any]) -> None:
-        self.session, self.io = session, io
+    def __init__(self, session: Session, io: GraphIO[Any], labels: int | None = None) -> None:
+        self.session, self.io, self.labels = session, io, labels
 
     def run(self, rows: Sequence[Any], padding: int = 0) -> Outputs:
         """``padding``: columns more than the rows need; see ``GraphIO.feeds``."""
-        return self.session.run(self.io.feeds(rows, padding))
+        outputs = self.session.run(self.io.feeds(rows, padding))
+        for name in self.io.logits if self.labels is not None else ():
+            if outputs[name].shape != (len(rows), self.labels):
+                shape = "×".join(map(str, outputs[name].shape))
+                raise BundleError(
+                    name,
+                    f"is {shape} for {len(rows)} rows, {self.labels} labels",
+                    "export it again",
+                )
+        return outputs
 
 
 class Runners:
@@ -48,7 +58,7 @@ class Runners:
                 self._open[graph, single_threaded] = self._opened(graph, single_threaded)
             return self._open[graph, single_threaded]
 
-    def run(self, request: RunRequest) -> Outputs:
+    def run(self, request: RunRequest) -> RowOutputs:
         """All rows of a request, in batches of similar length within the budget."""
         runner = self.of(request.graph)
         parts = []
@@ -63,4 +73,5 @@ class Runners:
         if single_threaded:
             options = replace(options, threads=1)
         session = open_graph(self.bundle, graph, options, self.budget)
-        return Runner(session, GRAPHS[graph](session.dims, self.bundle.manifest.pad_id))
+        manifest = self.bundle.manifest
+        return Runner(session, GRAPHS[graph](session.dims, manifest.pad_id), len(manifest.labels))

@@ -81,7 +81,9 @@ class Session:
         )
         # Between runs they would burn the cores that tokenising, HTTP and other workers need.
         settings.add_session_config_entry("session.force_spinning_stop", "1")
-        settings.log_severity_level = 3
+        # Errors are raised, and logged by whoever asked; written to standard error by a run thread they
+        # would hold it up while nobody reads.
+        settings.log_severity_level = 4
         if options.provider != "cpu":
             settings.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
         if provider_options is None:
@@ -101,8 +103,6 @@ class Session:
         self.outputs = tuple(node.name for node in self._session.get_outputs())
         # The shape of each input: numbers where the graph fixes them, names elsewhere.
         self.dims = {node.name: tuple(node.shape) for node in self._session.get_inputs()}
-        # The last dimension of each output, a number where the graph fixes it.
-        self.widths = {node.name: node.shape[-1] for node in self._session.get_outputs()}
         self.provider: str = self._session.get_providers()[0]
         if self.provider != provider:
             raise DependencyError(

@@ -6,13 +6,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from xlt_serve import translation
+from xlt_serve import modes, translation
 from xlt_serve.bundle import Bundle
 from xlt_serve.classifier import Classifier
 from xlt_serve.errors import XltError, with_name
+from xlt_serve.modes.base import Context
 from xlt_serve.runtime.session import Options, available_cores
 from xlt_serve.scoring.order import Order
 from xlt_serve.scoring.window import Row, Window, slices
+from xlt_serve.text.synonyms import Tables
+from xlt_serve.text.tokens import Encoder
 from xlt_serve.types import Failure, Prediction
 
 
@@ -33,6 +36,15 @@ def opened(bundle: Bundle, order: Order) -> Classifier:
         # A file is in no hurry, and the engines' own time-outs hold.
         translators = translation.load(Path(order.translators), patient=True)
     return Classifier(bundle, options, order.budget, translators, order.tables)
+
+
+def refuse_unfit(bundle: Bundle, order: Order) -> None:
+    """What ``predict`` would say of every row, before a model is loaded and anything is touched."""
+    manifest, settings = bundle.manifest, modes.settings(**order.settings)
+    encoder = Encoder(bundle.file(manifest.tokenizer), manifest.max_length)
+    context = Context(bundle, encoder, Tables(bundle, order.tables))
+    modes.of(settings).check(settings)
+    modes.of(settings).refuse_unfit(context, settings)
 
 
 def workers_of(order: Order) -> int:

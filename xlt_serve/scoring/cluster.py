@@ -29,6 +29,8 @@ from xlt_serve.scoring.packages import needed
 from xlt_serve.scoring.reading import read
 from xlt_serve.scoring.window import BEGIN, Position
 from xlt_serve.scoring.writers import Writer
+from xlt_serve.signing import key_files
+from xlt_serve.signing.key_files import Signers
 
 SHARD = 4
 """Windows in a shard: a killed actor loses at most these."""
@@ -61,6 +63,15 @@ def shards(order: Order, units: Sequence[Unit]) -> Iterator[Shard]:
                 number += 1
 
 
+def start() -> Any:
+    """Ray, running. It may fail, so it comes before anything is written."""
+    ray = needed("ray", "--engine ray", "ray")
+    needed("ray.data", "--engine ray", "ray")
+    if not ray.is_initialized():
+        ray.init(log_to_driver=False, logging_level="error", include_dashboard=False)
+    return ray
+
+
 def run(
     order: Order,
     bundle: Bundle,
@@ -70,8 +81,6 @@ def run(
     progress: Progress,
 ) -> None:
     """Every unit's data file, from parts that Ray's actors made."""
-    ray = needed("ray", "--engine ray", "ray")
-    needed("ray.data", "--engine ray", "ray")
     parts = folder / "parts"
     parts.mkdir(exist_ok=True)
     todo, order_of_parts = [], []
@@ -83,7 +92,7 @@ def run(
         else:
             progress.update(counts, 0.0)
     if todo:
-        _answer(ray, order, bundle, found, writers, parts, todo, len(order_of_parts), progress)
+        _answer(start(), order, bundle, found, writers, parts, todo, len(order_of_parts), progress)
     _joined(found, writers, folder, order_of_parts)
 
 
@@ -98,8 +107,6 @@ def _answer(
     total: int,
     progress: Progress,
 ) -> None:
-    if not ray.is_initialized():
-        ray.init(log_to_driver=False, logging_level="error", include_dashboard=False)
     ray.data.DataContext.get_current().enable_progress_bars = False
     gpus = 0 if order.provider == "cpu" else 1
     cores = int(ray.cluster_resources().get("GPU" if gpus else "CPU", 1))
@@ -112,6 +119,7 @@ def _answer(
         fn_constructor_kwargs={
             "order": order,
             "bundle": str(bundle.path.absolute()),
+            "signers": key_files.required(),  # variables stay on the machine that they are set on
             "units": found.units,
             "writers": list(writers),
             "parts": str(parts.absolute()),
@@ -141,10 +149,11 @@ class Actor:
         writers: list[Writer],
         parts: str,
         todo: dict[int, Shard],
+        signers: Signers | None = None,
     ) -> None:
         self.order, self.units, self.writers = order, units, writers
         self.parts, self.todo = Path(parts), todo
-        self.answerer = Answerer(opened(bundles.load(bundle), order), order)
+        self.answerer = Answerer(opened(bundles.load(bundle, signers or None), order), order)
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, list[str]]:
         out: dict[str, list[str]] = {"counts": [], "problem": []}

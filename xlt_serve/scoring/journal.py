@@ -29,9 +29,12 @@ from xlt_serve.scoring.window import BEGIN, Position
 EVERY = 1.0
 """Seconds between two commits: a kill costs that much work more, a commit waits for the disk."""
 
+RUN = "run.json"
+"""The order that a folder of work belongs to."""
 FILES = re.compile(
     r"(lock|(run|pipe|receipt)\.json|journal\.jsonl|final|unit-\d+\.data)(\.half)?|unit-\d+\.half"
 )
+UNIT = re.compile(r"unit-(\d+)\.data")
 FOLDERS = ("final", "parts")
 """All that a run keeps in its folder; ``final`` is a file or a folder, as the output is."""
 
@@ -66,18 +69,25 @@ class Journal:
         self._crc = 0
         self._counts = Counts()
         self._at = 0.0
+        self._order: dict[str, Any] | None = None  # what the folder is to be claimed for
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """A second run on the same output would write between our lines."""
+        """A second run on the same output would write between our lines. Folders that were made for
+        nothing go again."""
         import fcntl
 
+        lock = self.folder / "lock"
         with explained(self.folder):
+            made = [f for f in (self.folder, *self.folder.parents) if not f.exists()]
             self.folder.mkdir(parents=True, exist_ok=True)
-            handle = (self.folder / "lock").open("w")
+            handle = lock.open("a")
         with handle:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                # The run that held it may have ended, and taken it along, since we opened it.
+                if not os.path.samestat(os.fstat(handle.fileno()), lock.stat()):
+                    raise FileNotFoundError
             except OSError:
                 raise UsageError(
                     self.folder, "is being written by another run", "wait for it, or end it"
@@ -86,13 +96,48 @@ class Journal:
                 yield
             finally:
                 self._close()
+                if not (self.folder / RUN).exists():
+                    lock.unlink(missing_ok=True)
+                    with contextlib.suppress(OSError):  # not empty
+                        for folder in made:
+                            folder.rmdir()
+
+    def order(self) -> dict[str, Any] | None:
+        """What the folder was claimed for; None where it was not, or by nobody that we know."""
+        try:
+            found = json.loads((self.folder / RUN).read_bytes())
+        except (OSError, ValueError):
+            return None
+        return found if isinstance(found, dict) and found.keys() >= {"format", "bundle"} else None
+
+    def is_empty(self) -> bool:
+        """No row was committed, by this machine or by others: there is nothing to go on with."""
+        committed = self._log.exists() and self._log.stat().st_size > 0
+        return not committed and not any((self.folder / "parts").glob("*.json"))
+
+    def begin(self, order: dict[str, Any]) -> None:
+        """Anew, but not before there is something to write: a run that fails before its first rows
+        leaves the folder as it was."""
+        self._order = order
+
+    def claim(self) -> None:
+        """What another order left goes, and the folder is ours."""
+        if self._order is not None:
+            self.clear()
+            write_whole(self.folder / RUN, json.dumps(self._order, indent=1).encode())
+            self._order = None
+
+    def note(self, name: str, data: bytes) -> None:
+        """A small file beside the rows."""
+        self.claim()
+        write_whole(self.folder / name, data)
 
     def data(self, unit: int) -> Path:
         return self.folder / f"unit-{unit:05}.data"
 
     def clear(self) -> None:
-        """Begin anew. What is not ours stays, and is not looked at."""
-        for old in list(self.folder.iterdir()):
+        """What is not ours stays, and is not looked at. What says that it is ours goes last."""
+        for old in sorted(self.folder.iterdir(), key=lambda file: file.name == RUN):
             if old.name in FOLDERS and old.is_dir():
                 shutil.rmtree(old)
             elif old.name != "lock" and FILES.fullmatch(old.name):
@@ -130,8 +175,10 @@ class Journal:
                     out.counts.add(Counts.of(entry["counts"]))
                     out.finished = entry["end"]
             os.truncate(self._log, good)
-        for file in self.folder.glob("unit-*.data"):
-            unit = int(file.stem.split("-")[1])
+        for file in list(self.folder.iterdir()):
+            if not (named := UNIT.fullmatch(file.name)):
+                continue
+            unit = int(named[1])
             if unit in held:  # of an empty input it may be empty
                 os.truncate(file, held[unit])
             else:
@@ -174,6 +221,21 @@ class Journal:
                 log.flush()
                 os.fsync(log.fileno())
         self._fresh, self._crc, self._counts, self._at = 0, 0, Counts(), time.monotonic()
+
+    def refuse_foreign(self) -> None:
+        """A folder that no run of ours claimed may hold anything, but nothing by a name of ours: it
+        would be cleared away or written over."""
+        if self.folder.is_file():
+            raise UsageError(self.folder, "is a file, and the work needs a folder", "move it away")
+        if not self.folder.is_dir() or self.order() is not None:
+            return
+        for file in sorted(self.folder.iterdir()):
+            # What a run leaves that is killed before its claim.
+            left = file.name == f"{RUN}.half" or (file.name == "lock" and not file.stat().st_size)
+            if not left and (file.name in FOLDERS or FILES.fullmatch(file.name)):
+                raise UsageError(
+                    file, "is there already and of no run of ours", "move it away, or give --work"
+                )
 
     def _close(self) -> None:
         if self._data is not None:

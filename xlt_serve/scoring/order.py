@@ -194,6 +194,12 @@ def output_name(out: str) -> str:
     return name
 
 
+def targets(order: Order, layout: Layout) -> list[str]:
+    """Where each unit goes, in order."""
+    name = output_name(order.out)
+    return [f"{name}/{unit.name}" if layout.folder else name for unit in layout.units]
+
+
 def _refuse_double(units: Sequence[Unit]) -> None:
     """Two inputs with one output: the second would replace the first."""
     taken: dict[str, Unit] = {}
@@ -212,18 +218,31 @@ def _refuse_double(units: Sequence[Unit]) -> None:
 
 def _refuse_inputs(order: Order, layout: Layout) -> None:
     """An output must replace no input, nor lie where the next run would read it as one."""
-    if PIPE in (order.source, order.out):
+    if order.out == PIPE:
         return
     name = output_name(order.out)
     out = PurePosixPath(places.canonical(name))
-    if places.kind(order.source) == "folder" and out.is_relative_to(places.canonical(order.source)):
+    if (
+        order.source != PIPE
+        and places.kind(order.source) == "folder"
+        and out.is_relative_to(places.canonical(order.source))
+    ):
         raise UsageError(order.out, f"lies within the input {order.source}", "choose another place")
-    sources = {places.canonical(s.url) for unit in layout.units for s in unit.sources}
-    written = [f"{name}/{unit.name}" if layout.folder else name for unit in layout.units]
-    for target in (*written, name + RECEIPT):
+    read = [s.url for unit in layout.units for s in unit.sources if not s.is_pipe]
+    read += [*order.tables.values(), *([order.translators] if order.translators else [])]
+    sources = {places.canonical(file) for file in read}
+    taken: dict[str, str] = {}
+    for target in (*targets(order, layout), name + RECEIPT):
         if places.canonical(target) in sources:
             itself = order.out if target == name else target
             raise UsageError(itself, "is the input itself", "choose another name")
+        folder, _, last = target.rpartition("/")
+        # A link that is a file is replaced itself; one that is a folder is followed.
+        other = taken.setdefault(f"{places.canonical(folder or '.')}/{last}", target)
+        if other != target:
+            raise UsageError(
+                f"{other} and {target}", "are one file, by a link", "choose another place"
+            )
 
 
 def _refuse_unknown(format: str) -> None:

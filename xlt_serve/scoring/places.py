@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import os
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -42,6 +44,10 @@ def find(place: str, format: str | None) -> tuple[list[Source], bool]:
             raise UsageError("-", "Parquet can't be read from a pipe", "give a file")
         return [Source(PIPE, "stdin", format or "jsonl")], False
     found, several = _remote(place) if "://" in place else _local(place)
+    if any(".." in name.split("/") for _, name in found):
+        raise DataError(
+            place, "goes back (..) after a wildcard", "name the folder: outputs are called alike"
+        )
     sources = []
     for url, name in found:
         told, codec = codecs.told_by(name)
@@ -124,17 +130,17 @@ def exists(place: str) -> bool:
     if is_remote(place):
         fs, path = _file_system(place)
         return bool(fs.exists(path))
-    return Path(place).exists()
+    return os.path.lexists(place)
 
 
 def kind(place: str) -> str | None:
-    """ "file" or "folder"; None where nothing is."""
+    """ "file" or "folder"; None where nothing is. A link that leads nowhere is a file."""
     if is_remote(place):
         fs, path = _file_system(place)
         if not fs.exists(path):
             return None
         return "folder" if fs.isdir(path) else "file"
-    if not Path(place).exists():
+    if not exists(place):
         return None
     return "folder" if Path(place).is_dir() else "file"
 
@@ -169,6 +175,18 @@ def upload(file: Path, place: str) -> None:
         if fs.exists(path):
             fs.rm(path)
         fs.mv(half, path)
+
+
+def digest_of(place: str) -> str | None:
+    """Of a file's bytes; None where there is none to be read."""
+    try:
+        if not is_remote(place):
+            return digest(Path(place))
+        fs, path = _file_system(place)
+        with fs.open(path, "rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+    except FileNotFoundError:
+        return None
 
 
 def read_small(place: str) -> bytes | None:

@@ -20,7 +20,7 @@ from xlt_serve.errors import UsageError
 from xlt_serve.scoring import parquet, places
 from xlt_serve.scoring.counts import Counts
 from xlt_serve.scoring.journal import Journal, explained, write_whole
-from xlt_serve.scoring.order import RECEIPT, Layout, Order, output_name
+from xlt_serve.scoring.order import RECEIPT, Layout, Order, output_name, targets
 from xlt_serve.scoring.places import PIPE
 from xlt_serve.scoring.writers import Writer
 
@@ -46,7 +46,7 @@ def finished_before(order: Order, layout: Layout, wanted: dict[str, Any]) -> Cou
     name = output_name(order.out)
     _refuse_wrong_kind(order.out, name, layout)
     _refuse_work(order, layout)
-    receipt = _receipt(name)
+    receipt = _receipt(name + RECEIPT)
     if receipt and order.source != PIPE and receipt["order"] == wanted:
         with contextlib.suppress(FileNotFoundError):
             if receipt["output"] == _identity(name, layout):
@@ -75,8 +75,9 @@ def finish(
     """The whole output under ``final`` in the work folder, and its receipt."""
     final = journal.folder / "final"
     with explained(journal.folder):
+        made = _made(final, layout)
         for number, (unit, writer) in enumerate(zip(layout.units, writers, strict=True)):
-            target = final / unit.name if layout.folder else final
+            target = made[number]
             target.parent.mkdir(parents=True, exist_ok=True)
             data = journal.data(number)
             if unit.format == "parquet":
@@ -96,29 +97,27 @@ def publish(order: Order, layout: Layout, journal: Journal) -> Counts:
     final, file = journal.folder / "final", journal.folder / "receipt.json"
     receipt = json.loads(file.read_text(encoding="utf-8"))
     name = output_name(order.out)
+    out = Path(name)
+    _refuse_wrong_kind(order.out, name, layout)
+    if not order.overwrite:
+        _refuse_newcomers(order, layout, final)
     if places.is_remote(name):
-        for unit in layout.units:
-            source = final / unit.name if layout.folder else final
-            places.upload(source, f"{name}/{unit.name}" if layout.folder else name)
+        for made, target in zip(_made(final, layout), targets(order, layout), strict=True):
+            places.upload(made, target)
         places.upload(file, name + RECEIPT)
     else:
-        out = Path(name)
-        _refuse_wrong_kind(order.out, name, layout)
         with explained(out):
-            if not order.overwrite:
-                _refuse_newcomers(final, out, receipt["output"], layout)
             if final.exists():
                 _placed(final, out)
                 _sync(out.parent)
-        write_whole(out.with_name(out.name + RECEIPT), file.read_bytes())
-        file.unlink()
+            _moved(file, out.with_name(out.name + RECEIPT))
     journal.remove()
     return Counts.of(receipt["counts"])
 
 
-def _receipt(name: str) -> dict[str, Any] | None:
+def _receipt(place: str) -> dict[str, Any] | None:
     """What stands beside an output; None where there is nothing, or nothing of ours."""
-    raw = places.read_small(name + RECEIPT)
+    raw = places.read_small(place)
     try:
         found = json.loads(raw or b"null")
     except ValueError:
@@ -145,6 +144,8 @@ def _remedy(layout: Layout) -> str:
 
 def _refuse_wrong_kind(given: str, name: str, layout: Layout) -> None:
     """A folder is never replaced by a file, nor a file by a folder."""
+    if places.kind(name + RECEIPT) == "folder":
+        raise UsageError(name + RECEIPT, "is a folder, and the receipt a file", "move it away")
     kind = places.kind(name)
     if not layout.folder:
         if kind == "folder":
@@ -175,19 +176,25 @@ def _refuse_work(order: Order, layout: Layout) -> None:
             )
 
 
-def _refuse_newcomers(final: Path, out: Path, identity: Any, layout: Layout) -> None:
-    """What took the output's name while we scored was not there to be refused at the beginning."""
-    for unit in layout.units:
-        made = final / unit.name if layout.folder else final
-        there = out / unit.name if layout.folder else out
-        if not made.exists() or not there.exists():
-            continue
-        if digest(there) != (identity[unit.name] if layout.folder else identity):
-            raise UsageError(
-                there,
-                "was put there while this ran",
-                "move it away, or give --overwrite; what was scored is kept",
-            )
+def _refuse_newcomers(order: Order, layout: Layout, final: Path) -> None:
+    """What took the output's name while we scored was not there to be refused at the beginning. What
+    is as we made it was put there by this run, before it was killed."""
+    receipt = output_name(order.out) + RECEIPT
+    late = [receipt] if places.exists(receipt) and _receipt(receipt) is None else []
+    for made, there in zip(_made(final, layout), targets(order, layout), strict=True):
+        if made.exists() and places.exists(there) and places.digest_of(there) != digest(made):
+            late.append(there)
+    if late:
+        raise UsageError(
+            late[0],
+            "was put there while this ran",
+            "move it away, or give --overwrite; what was scored is kept",
+        )
+
+
+def _made(final: Path, layout: Layout) -> list[Path]:
+    """The finished file of each unit."""
+    return [final / unit.name if layout.folder else final for unit in layout.units]
 
 
 def _placed(final: Path, out: Path) -> None:

@@ -13,17 +13,16 @@ from xlt_serve import bundle as bundles
 from xlt_serve.bundle import Bundle
 from xlt_serve.errors import DataError, UsageError
 from xlt_serve.scoring import cluster, columns, places, publish, reading
-from xlt_serve.scoring.answer import Answerer, Predictor, opened, workers_of
+from xlt_serve.scoring.answer import Answerer, Predictor, opened, refuse_unfit, workers_of
 from xlt_serve.scoring.counts import Counts, Progress, count
 from xlt_serve.scoring.input_columns import Kept, keep, of_rows
-from xlt_serve.scoring.journal import Journal, Place, Recovered, write_whole
+from xlt_serve.scoring.journal import Journal, Place, Recovered
 from xlt_serve.scoring.local import ScoredWindow, answered, prefetched, refuse_bad
 from xlt_serve.scoring.order import Layout, Order, Unit, difference, essence, layout
 from xlt_serve.scoring.places import PIPE
 from xlt_serve.scoring.window import BEGIN, Window
 from xlt_serve.scoring.writers import Writer
 
-RUN = "run.json"
 PIPED = "pipe.json"
 """What the columns of a pipe are: its first rows say it, and a run that goes on begins later."""
 
@@ -43,6 +42,7 @@ def score(order: Order, quiet: bool = True, open_predictor: Open | None = None) 
     bundle = bundles.load(order.bundle)
     found = layout(order)
     order = with_columns(order, bundle, found)
+    refuse_unfit(bundle, order)
     opening = open_predictor or opened
     if order.out == PIPE:
         return _to_pipe(order, bundle, found, quiet, opening)
@@ -53,13 +53,16 @@ def score(order: Order, quiet: bool = True, open_predictor: Open | None = None) 
     if done is not None:
         return Summary(done, "")
     journal = Journal(publish.work_folder(order))
+    journal.refuse_foreign()
     with journal.locked():
-        state = _resumed(order, journal, wanted)
+        state = _begun(order, journal, wanted)
         if state is None:
             return Summary(publish.publish(order, found, journal), "")
         progress = Progress(state.counts, quiet=quiet)
         if order.engine == "ray":
             writers = [_writer(order, bundle, unit) for unit in found.units]
+            cluster.start()
+            journal.claim()
             cluster.run(order, bundle, found, writers, journal.folder, progress)
         else:
             writers = _locally(order, bundle, found, journal, state, progress, opening)
@@ -139,18 +142,22 @@ def _locally(
     finished = state.finished
     place = Place(state.place.unit + 1) if finished else state.place
     known = _piped(journal) if state.place != Place() or finished else None
+    if place.unit < len(units) and not units[place.unit].sources[0].is_pipe:
+        # Columns that can't be written are refused before a model is loaded.
+        writers[place.unit] = _writer(order, bundle, units[place.unit], known)
     stream = _ScoredWindows(order, bundle, units, place, opening)
     progress.start()
     with contextlib.closing(stream):
         for number in range(place.unit, len(units)):
-            here = place if number == place.unit else Place(number)
+            here, any_rows = place if number == place.unit else Place(number), False
             for piece in stream.of(number):
+                any_rows = True
+                refuse_bad(order, piece)
                 if number not in writers:
                     kept = known or _columns_of(units[number], piece.window)
-                    if kept and not known:
-                        write_whole(journal.folder / PIPED, json.dumps(asdict(kept)).encode())
                     writers[number] = _writer(order, bundle, units[number], kept)
-                refuse_bad(order, piece)
+                    if kept and not known:
+                        journal.note(PIPED, json.dumps(asdict(kept)).encode())
                 writer = writers[number]
                 keys = units[number].sources[piece.source].keys if units[number].keyed else {}
                 data = writer.window(piece.window, piece.predictions, keys)
@@ -158,11 +165,14 @@ def _locally(
                     data = writer.header() + data
                 new = count(piece.predictions)
                 here = Place(number, piece.source, piece.window.end, piece.window.digest)
+                journal.claim()
                 journal.append(number, data, here, new)
                 progress.update(new, _share(units, number, piece))
-            if number not in writers:
-                kept = known or _columns_of(units[number], None)
-                writers[number] = _writer(order, bundle, units[number], kept)
+            if not any_rows:
+                if number not in writers:
+                    kept = known or _columns_of(units[number], None)
+                    writers[number] = _writer(order, bundle, units[number], kept)
+                journal.claim()
                 empty = here.position == BEGIN and here.source == 0
                 journal.append(number, writers[number].header() if empty else b"", here, Counts())
             journal.commit(here, end=True)
@@ -248,22 +258,20 @@ def _to_pipe(order: Order, bundle: Bundle, found: Layout, quiet: bool, opening: 
     return Summary(progress.done, progress.finish())
 
 
-def _resumed(order: Order, journal: Journal, wanted: dict[str, Any]) -> Recovered | None:
+def _begun(order: Order, journal: Journal, wanted: dict[str, Any]) -> Recovered | None:
     """Where to go on; None: all is done but for the last renames."""
-    file = journal.folder / RUN
-    if file.exists():
-        before = json.loads(file.read_text(encoding="utf-8"))
+    before = journal.order()
+    if before is not None:
         changed = difference(before, wanted)
         if not changed:
             return None if (journal.folder / "receipt.json").exists() else journal.recover()
-        if not order.overwrite:
+        if not order.overwrite and not journal.is_empty():
             raise UsageError(
                 order.out,
                 f"was begun with something else: {'; '.join(changed)}",
                 "give what it was begun with, or --overwrite to begin anew",
             )
-    journal.clear()
-    write_whole(file, json.dumps(wanted, indent=1).encode())
+    journal.begin(wanted)
     return Recovered()
 
 

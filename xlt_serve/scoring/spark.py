@@ -24,6 +24,8 @@ from xlt_serve import bundle as bundles
 from xlt_serve.classifier import Classifier
 from xlt_serve.runtime.session import Options
 from xlt_serve.scoring import columns
+from xlt_serve.signing import key_files
+from xlt_serve.signing.key_files import Signers
 
 TYPES = {"probability": "double", "tokens": "bigint", "windows": "bigint", "truncated": "boolean"}
 
@@ -46,9 +48,10 @@ def scorer(
 ) -> Callable[[Iterator[Any]], Iterator[Any]]:
     """A function of pandas frames. ``settings`` are those of ``Classifier.predict``."""
     names = columns.added(str(settings.get("mode", "plain")))
+    signers = key_files.required()  # variables stay on the machine that they are set on
 
     def score(frames: Iterator[Any]) -> Iterator[Any]:
-        classifier = opened(bundle)
+        classifier = opened(bundle, signers)
         for frame in frames:
             items: list[object] = [_text(value) for value in frame[text]]
             if pair:
@@ -66,9 +69,9 @@ def scorer(
 
 
 @cache
-def opened(bundle: str | None) -> Classifier:
+def opened(bundle: str | None, signers: Signers) -> Classifier:
     """Once in a worker process. One thread: Spark runs as many workers as there are cores."""
-    return Classifier(bundles.load(bundle), Options(threads=1))
+    return Classifier(bundles.load(bundle, signers or None), Options(threads=1))
 
 
 def _text(value: Any) -> Any:

@@ -1,19 +1,24 @@
-"""Which requests are let in: by the work in front of them, and by how much is refused already.
+"""Which requests are let in: by the work in front of them, client by client.
 
-A request's cost is guessed from its bytes until it is tokenised. All methods of ``Admission`` are
-called with the scheduler's lock held.
+A request's cost is guessed from its bytes until it is tokenised. Clients get equal shares (``fairness``),
+so two things are looked at. What the client itself made wait: its own work, and of every other client at
+most as much. And when a fair share would be through: of every other client at most as much as the client
+has, this request included. So who asks for little is let in beside a few others, however much they have
+asked for, and refused where many wait, or where the event loop is late by ``TOO_LATE``. All methods of
+``Admission`` are called with the scheduler's lock held.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, TypedDict
 
-from xlt_serve.errors import XltError
+from xlt_serve.errors import TooMuch, XltError
+from xlt_serve.serving.heartbeat import BEAT
 from xlt_serve.serving.load_shedding import Overload
 
 BYTES_PER_TOKEN = 3
@@ -23,12 +28,21 @@ PATIENCE = 2.0
 """A long request's rows are due at this multiple of their run time, since a row costs more than its
 run, and a row that is behind its time gets in front of newcomers."""
 
-BEAT = 0.01
-"""Seconds from one look at the event loop to the next, while there is an overload."""
+TOO_LATE = 1.0
+"""Seconds by which the event loop may be late before it is a reason to refuse those who did not cause it."""
+
+CLIENTS = 1000
+"""Whose load is remembered: more than that only while they have requests here."""
 
 SMALL = 300
 """Tokens of a plain request that are prepared and finished on the event loop: that takes a fifth of a
 millisecond, and to wake another thread and be woken by it takes as long."""
+
+PACE = 1e-6
+"""The first guess at the seconds that it takes to prepare a byte of text."""
+
+PER_CHUNK = 300
+"""Bytes that take as long to prepare as a chunk without any."""
 
 
 class Busy(XltError):
@@ -49,18 +63,32 @@ class Closed(XltError):
     code = "shutting_down"
 
 
+class TooManyDraws(TooMuch):
+    code = "too_many_draws"
+
+
+def too_many_draws(found: int, most: int) -> TooManyDraws:
+    return TooManyDraws(
+        f"{found} drawn tokens",
+        f"a request may draw {most} tokens",
+        "ask for fewer samples, or split the list into several requests",
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """``tokens`` and ``wait`` (seconds) bound what waits, ``calm`` as in ``load_shedding``. ``slice`` is how
-    long a run should take at most, so that the next request does not wait longer for its turn, if that
-    leaves ``least`` tokens in a run; ``speed`` is the first guess at tokens per second."""
+    """``tokens`` and ``wait`` (seconds, see ``load_shedding``) bound what waits. ``slice`` is how long a run
+    should take at most, so that the next request does not wait longer for its turn, if that leaves
+    ``least`` tokens in a run; ``speed`` is the first guess at tokens per second. One request may have so
+    many ``windows``, and draw so many ``drawn_tokens``."""
 
     tokens: int = 500_000
-    wait: float = 2.0
-    calm: float = 1.0
+    wait: float = 0.15
     slice: float = 0.1
     least: int = 128
     speed: float = 2000.0
+    windows: int = 2000
+    drawn_tokens: int = 5_000_000
 
 
 @dataclass(eq=False, slots=True)
@@ -71,8 +99,15 @@ class Ticket:
     guess: int  # tokens that it is held to cost until it is tokenised
     rows: int = 1  # how many it will have, more or less
     share: int = 0  # guessed tokens of each of its chunks
+    text: float = 0.0  # bytes to be prepared for each guessed token, whether they run or are cut
+    piece: int = 0  # bytes to be prepared of each chunk
     elsewhere: bool = False  # it goes to translators first
     small: bool = False  # so that the event loop prepares and finishes it
+    client: str = ""
+    most: int | None = None  # rows that it may have
+    drawn: int | None = None  # tokens that it may have
+    pushed: int = 0  # rows that it has asked for
+    evicted: Busy | None = None  # it was let in, and refused before it could be answered in time
     away: int = 0  # guessed tokens that are with translators now
     begun: float | None = None  # when the first of its chunks was to be tokenised
     asked: float = 0.0  # seconds of work that it has asked for
@@ -80,7 +115,7 @@ class Ticket:
     waited: float | None = None  # seconds from ``begun`` until its first row ran
     ran: float = 0.0  # seconds of the runs that it had a part in
     tokens: int = 0
-    parts: int = 0  # run requests of it that are under way
+    parts: set[Any] = field(default_factory=set)  # run requests of it that are under way
     gone: bool = False
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -91,19 +126,51 @@ class Ticket:
 
 
 class Demand(TypedDict, total=False):
-    """What a request will need beside its bytes. ``elsewhere``: it goes to translators first; work
-    there delays only requests that need translation, too. ``small``: only tokenising is needed, which
-    the event loop may do."""
+    """What a request will need beside its bytes, and for whom. ``elsewhere``: it goes to translators
+    first; work there delays only requests that need translation, too. ``small``: only tokenising is
+    needed, which the event loop may do. ``text``: bytes to be tokenised, where these are others than
+    those that run. ``drawn``: tokens that it may run."""
 
     generators: int
     rows: int
+    most: int | None
     elsewhere: bool
     small: bool
+    client: str
+    text: int | None
+    drawn: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """The requests of one client with the seconds that are left of each, and what each other has left."""
+
+    own: list[tuple[Ticket, float]]
+    others: list[float]
+
+    def ahead(self, until: float) -> float:
+        """Seconds of work that the client has made wait: its own, and of each other at most as much."""
+        own = self._own(until)
+        return own + sum(min(left, own) for left in self.others)
+
+    def among(self, until: float, work: float) -> float:
+        """Seconds until a request of so many would be through by fair shares, without its own."""
+        own = self._own(until)
+        return own + sum(min(left, own + work) for left in self.others)
+
+    def _own(self, until: float) -> float:
+        """Of each request what is due by then, and its next row."""
+        found = 0.0
+        for ticket, left in self.own:
+            done = ticket.asked - ticket.left
+            due = max(0.0, (until - ticket.arrived) / PATIENCE - done)
+            found += min(left, due + (done + left) / ticket.rows)
+        return found
 
 
 class Admission:
     """Requests that were let in and have not left. ``speed``: tokens a second of the fastest graph;
-    ``queued``: tokens that wait for a run."""
+    ``queued``: tokens that wait for a run, of all or of one client; ``evict`` ends requests."""
 
     def __init__(
         self,
@@ -111,15 +178,16 @@ class Admission:
         clock: Callable[[], float],
         lock: AbstractContextManager[Any],
         speed: Callable[[], float],
-        queued: Callable[[], int],
+        queued: Callable[[str | None], int],
+        evict: Callable[[Sequence[Ticket]], None],
     ) -> None:
         self.limits, self.clock, self.open = limits, clock, True
         self.inside: set[Ticket] = set()
         self.guessed = 0  # tokens of requests that were let in and not tokenised yet
-        self.overload = Overload(limits.wait, limits.calm)
-        self._lock, self._speed, self._queued = lock, speed, queued
-        self._typical = 0.0  # seconds of work of a request
-        self._pace = 0.0  # seconds that preparing takes for a guessed token
+        self._loads: dict[str, Overload] = {}
+        self._beat = (math.inf, 0.0)  # when the event loop was seen last, and how late
+        self._lock, self._speed, self._queued, self._evict = lock, speed, queued, evict
+        self._pace = PACE  # seconds that preparing takes for a byte of text
 
     def admit(
         self,
@@ -129,22 +197,37 @@ class Admission:
         rows: int = 1,
         elsewhere: bool = False,
         small: bool = False,
+        client: str = "",
+        most: int | None = None,
+        text: int | None = None,
+        drawn: int | None = None,
     ) -> Ticket:
         """See ``Scheduler.admit``."""
         guess = size // BYTES_PER_TOKEN + 1
+        text = size if text is None else text
+        whole = text + PER_CHUNK * generators
         if not self.open:
             raise Closed("", "the service is shutting down", "send the request again")
-        ahead = self.ahead(guess * self._cost(), elsewhere)
-        self.refuse_if_full()
-        longest = self.limits.wait if timeout is None else min(self.limits.wait, timeout)
-        queued, share = self._queued(), guess // generators
-        # This one's own affair: a long request, or one that is to be translated.
-        if ahead > longest or (queued and queued + share > self.limits.tokens):
-            raise Busy(ahead, ahead - longest / 2)
-        self.overload.let_in()
+        self._refuse(client, self._seconds(guess, whole), max(1, rows), elsewhere, timeout)
+        share = guess // generators
+        if self._too_many(client, share):
+            self._load(client).refused(self.clock())
+            raise Busy(ahead := self.ahead(0.0, client), ahead / 2)
         ticket = Ticket(
-            self.clock(), guess, max(1, rows), share, elsewhere, small and share <= SMALL
+            self.clock(),
+            guess,
+            max(1, rows),
+            share,
+            whole / guess,
+            whole // generators,
+            elsewhere,
+            small and text <= BYTES_PER_TOKEN * SMALL,
+            client,
+            most,
+            drawn,
         )
+        if not elsewhere:  # to wait for a translator is no sign of a flood
+            self._load(client).let_in(ticket.arrived)
         self.guessed += guess
         self.inside.add(ticket)
         return ticket
@@ -152,7 +235,8 @@ class Admission:
     def leave(self, ticket: Ticket) -> None:
         ticket.gone = True
         self.inside.discard(ticket)
-        self._typical += 0.05 * (ticket.asked - self._typical)
+        if ticket.evicted is None and not ticket.elsewhere:
+            self._load(ticket.client).answered(self.clock(), ticket.asked, ticket.rows)
         self.settle(ticket, ticket.guess)
 
     def settle(self, ticket: Ticket, tokens: int) -> None:
@@ -162,51 +246,112 @@ class Admission:
 
     def prepared(self, ticket: Ticket, seconds: float) -> None:
         """A chunk was tokenised in so many seconds."""
-        self._pace += 0.05 * (seconds / (ticket.share + 1) - self._pace)
+        self._pace += 0.05 * (seconds / ticket.piece - self._pace)
         self.settle(ticket, min(ticket.share, ticket.guess))
 
-    def ahead(self, work: float, elsewhere: bool = False) -> float:
-        """Seconds of others' work that runs before a request of so many seconds is through: of each
-        of them what is due by then, and its next row; ``elsewhere``: also what is being translated."""
-        now, cost = self.clock(), self._cost()
-        total = 0.0
+    def lagged(self, seconds: float) -> None:
+        """The event loop's heart beat just now, so late. The one thing that needs no lock."""
+        self._beat = self.clock(), seconds
+
+    def lag(self, now: float) -> float:
+        """How late the event loop is, in the middle of a round too."""
+        seen, late = self._beat
+        return max(late, now - seen - BEAT)
+
+    def ahead(self, work: float, client: str = "", elsewhere: bool = False) -> float:
+        """Seconds of work that its client has in front of a request of so many seconds."""
+        return self._look(client, elsewhere).ahead(self.clock() + work)
+
+    def _look(self, client: str, elsewhere: bool = False) -> _Waiting:
+        cost, pace = 1 / self._speed(), self._pace
+        own, others = list[tuple[Ticket, float]](), dict[str, float]()
         for ticket in self.inside:
+            if ticket.evicted is not None:
+                continue
             here = ticket.guess if elsewhere else max(0, ticket.guess - ticket.away)
-            left = ticket.left + here * cost
-            done = ticket.asked - ticket.left
-            due = max(0.0, (now + work - ticket.arrived) / PATIENCE - done)
-            total += min(left, due + (done + left) / ticket.rows)
-        return total
+            left = ticket.left + here * (cost + pace * ticket.text)
+            if (
+                ticket.drawn is not None
+            ):  # a vote is held to be half over: nobody knows when it will be
+                left = max(left, ticket.asked - ticket.left)
+            if ticket.client == client:
+                own.append((ticket, left))
+            else:
+                others[ticket.client] = others.get(ticket.client, 0.0) + left
+        return _Waiting(own, list(others.values()))
 
-    def refuse_if_full(self) -> None:
-        """``Busy`` where a typical request would wait too long, by what is too long now."""
-        ahead, now = self.ahead(self._typical), self.clock()
-        before = self.overload.lasts(now)
-        longest = self.overload.longest(now, self._typical)
-        waits = self.overload.turns_away(now, ahead, self._typical)
-        if waits is None:
-            return
-        if not before:
-            self._watch()
-        raise Busy(waits, ahead - longest / 2)
+    def refuse_if_full(self, client: str = "", size: int = 0) -> None:
+        """``Busy`` where a request of so many bytes, which came just now, would not be let in."""
+        self._load(client).comes(self._beat[0])
+        self._refuse(client, self._seconds(size // BYTES_PER_TOKEN, size))
 
-    def _cost(self) -> float:
-        """Seconds that a guessed token takes."""
-        return 1 / self._speed() + self._pace
+    def _refuse(
+        self,
+        client: str,
+        work: float,
+        rows: int = 1,
+        elsewhere: bool = False,
+        timeout: float | None = None,
+    ) -> None:
+        """``Busy`` for a request that would wait longer than it may."""
+        load, now = self._load(client), self.clock()
+        lag, waiting = self.lag(now), self._look(client)
+        if load.begins(now, waiting.ahead(now + PATIENCE * load.typical), lag):
+            self._shed(client, load)
+            waiting = self._look(client)
+        if elsewhere:
+            waiting = self._look(client, elsewhere)
+        # By the time that its last row is due, so much of the others' will have run.
+        ahead = waiting.ahead(now + PATIENCE * work)
+        among = waiting.among(now + PATIENCE * work, work)
+        waits = max(ahead, lag) if load.shedding or lag > TOO_LATE else ahead
+        longest = self.limits.wait if elsewhere else load.longest(work, rows)
+        shared = load.in_company(work, rows)
+        if timeout is not None:
+            longest, shared = min(longest, timeout), min(shared, timeout)
+        if waits > longest:
+            load.refused(now)
+            raise Busy(waits, ahead - longest / 2)
+        if among > shared:
+            load.refused(now)
+            raise Busy(among, among - shared / 2)
 
-    def _watch(self) -> None:
-        """How late the event loop is, as long as the overload lasts: while few are let in, few
-        outcomes tell."""
-        try:
-            loop = asyncio.get_running_loop()
-        except RuntimeError:  # asked from elsewhere, as tests do
-            return
+    def _too_many(self, client: str, tokens: int) -> bool:
+        """Whether more tokens would wait than may, and this client has its share of them."""
+        queued = self._queued(None)
+        if not queued or queued + tokens <= self.limits.tokens:
+            return False
+        clients = len({ticket.client for ticket in self.inside} | {client})
+        return self._queued(client) + tokens > self.limits.tokens // clients
 
-        def beat(due: float) -> None:
-            now = self.clock()
-            with self._lock:
-                self.overload.lagged(now, max(0.0, now - due))
-                if self.overload.lasts(now):
-                    loop.call_later(BEAT, beat, now + BEAT)
+    def _shed(self, client: str, load: Overload) -> None:
+        """Refuse what waits already and could not be answered in time any more: it would be late, and
+        make those late that can."""
+        now, ahead, late = self.clock(), 0.0, list[Ticket]()
+        waiting = [t for t in self.inside if t.client == client and not t.elsewhere]
+        guessed = {t: self._seconds(t.guess, t.guess * t.text) for t in waiting}
+        work = {ticket: ticket.asked + guessed[ticket] for ticket in waiting}
+        for ticket in sorted(waiting, key=lambda t: t.arrived + PATIENCE * work[t]):
+            left = ticket.left + guessed[ticket]
+            longest = work[ticket] + load.longest(work[ticket])
+            if ticket.waited is None and now + ahead + left - ticket.arrived > longest:
+                ticket.evicted = Busy(ahead, ahead)
+                load.evicted()
+                late.append(ticket)
+            else:
+                ahead += left
+        if late:
+            self._evict(late)
 
-        loop.call_later(BEAT, beat, self.clock() + BEAT)
+    def _load(self, client: str) -> Overload:
+        if client not in self._loads and len(self._loads) >= CLIENTS:
+            here = {ticket.client for ticket in self.inside}
+            oldest = sorted(self._loads.items(), key=lambda entry: entry[1].seen)
+            for name, _ in oldest[: CLIENTS // 2]:
+                if name not in here:
+                    del self._loads[name]
+        return self._loads.setdefault(client, Overload(self.limits.wait))
+
+    def _seconds(self, tokens: float, text: float) -> float:
+        """What it takes to run so many tokens and to prepare so many bytes."""
+        return tokens / self._speed() + text * self._pace

@@ -5,37 +5,42 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-import json
+import signal
 import sys
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import cache
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import FileResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from xlt_serve import modes, translation, wire
-from xlt_serve.classifier import Classifier, load
 from xlt_serve.modes.base import Asked
 from xlt_serve.modes.zero_shot import ZeroShot
-from xlt_serve.runtime.graph_io import GRAPHS
 from xlt_serve.runtime.session import available_cores
 from xlt_serve.serving import answering, failures, openapi, settings, tracing
 from xlt_serve.serving import worker_state as shared
 from xlt_serve.serving.answering import AnsweredQuery
-from xlt_serve.serving.auth import Keys
 from xlt_serve.serving.body import Gone, read_json
+from xlt_serve.serving.compact_json import as_json
 from xlt_serve.serving.failures import Refusal
-from xlt_serve.serving.log import Log
+from xlt_serve.serving.heartbeat import Heartbeat
+from xlt_serve.serving.held_bodies import HeldBodies
+from xlt_serve.serving.loading import Loader
+from xlt_serve.serving.log import Log, excerpt
 from xlt_serve.serving.metrics import exposed, forget, metrics
 from xlt_serve.serving.middleware import Gate
 from xlt_serve.serving.registry import Registry
 from xlt_serve.serving.routes import OPERATIONS
 from xlt_serve.serving.scheduler import RunRecord, Scheduler
 from xlt_serve.serving.settings import Environment
-from xlt_serve.text.tokens import Tokens
+from xlt_serve.serving.swaps import Swaps
+from xlt_serve.serving.unsent_answers import AnswerInPieces, Unsent, UnsentAnswers
 from xlt_serve.types import Settings
 
 SWITCH = 0.0005
@@ -45,7 +50,9 @@ PAGE = Path(__file__).parent.parent / "web" / "index.html"
 class Service:
     """One worker's state, from start to shutdown."""
 
-    def __init__(self, environment: Environment, log: Log) -> None:
+    def __init__(
+        self, environment: Environment, log: Log, dead: Callable[[], None] = lambda: None
+    ) -> None:
         self.environment, self.log = environment, log
         # Threads that tokenise hold the interpreter for so long at most while answers wait for it.
         sys.setswitchinterval(SWITCH)
@@ -59,75 +66,95 @@ class Service:
         self.translators = None
         if environment.translators is not None:
             self.translators = translation.load(environment.translators, self.metrics.translated)
+        loader = Loader(environment, self.threads, self.scheduler, self.translators, log)
         common = shared.Shared(folder, environment.bundles, on_killed=forget)
-        self.registry = Registry(common, self._opened, log)
-        self.ready = False
+        self.registry = Registry(common, loader, log, self.metrics.warn)
+        self.swaps = Swaps(common, self.registry, loader, environment.load_timeout)
+        self.bodies = HeldBodies(environment.max_bodies)
+        self.unsent = UnsentAnswers(environment.max_unsent)
+        self.heartbeat = Heartbeat(self._late, log, dead)
+        log.on_lost = self.metrics.lost_lines.inc
+        self.metrics.lost_lines.inc(log.lost)
+        self.started = False
+
+    @property
+    def ready(self) -> bool:
+        """Whether there is anything that it could answer with."""
+        return self.started and bool(self.registry.all())
+
+    def _late(self, seconds: float) -> None:
+        self.metrics.lag.observe(seconds)
+        self.scheduler.lagged(seconds)
 
     def _ran(self, run: RunRecord) -> None:
         self.metrics.run(run)
         self.metrics.waiting.set(self.scheduler.waiting_tokens())
 
-    def _opened(self, place: str) -> Classifier:
-        """Loaded and warm: a client's first request must not be the one that opens a graph."""
-        classifier = load(
-            place,
-            provider=self.environment.provider,
-            threads=self.threads,
-            translators=self.translators,
-            synonyms=self.environment.synonyms,
-        )
-        for graph in classifier.bundle.manifest.graphs:
-            if graph in GRAPHS and graph in (self.environment.warm or GRAPHS):
-                self.scheduler.open(classifier.runners, graph)
-        for words in (1, 8, 64):
-            text = "a " * words
-            item = (text, text) if classifier.bundle.manifest.pair else text
-            classifier.predict([item] * 2)
-            if self.scheduler.streams > 1:
-                [tokens] = classifier.encoder.encode([item])
-                assert isinstance(tokens, Tokens)
-                classifier.runners.of("plain", single_threaded=True).run(tokens.pieces)
-        return classifier
-
     async def start(self) -> None:
-        await asyncio.to_thread(self.registry.load_all)
+        await asyncio.to_thread(self.registry.start)
         for loaded in self.registry.all():  # the scheduler learns how fast each is
             text = "a " * 16
             items = [(text, text) if loaded.classifier.bundle.manifest.pair else text] * 4
-            await answering.answer(self.scheduler, loaded, Asked(items, Settings()), 60)
+            try:
+                await answering.answer(self.scheduler, loaded, Asked(items, Settings()), 60)
+            except Exception as error:  # a worker that does not come up takes the others along
+                self.log.failure("failure", error, bundle=loaded.name)
         gc.collect()
         gc.freeze()  # what is loaded stays: looking through it for garbage, again and again, takes 4 %
-        self.ready = True
+        self.started = True
         names = {one.name: one.classifier.bundle.manifest.version for one in self.registry.all()}
         self.log.write("ready", bundles=names, provider=self.environment.provider)
 
     async def stop(self) -> None:
-        self.ready = False
+        self.started = False
+        self.registry.stopping.set()
         await asyncio.to_thread(self.scheduler.close)
-        self.registry.shared.leave()
+        await asyncio.to_thread(self.registry.stop)
         if self.translators is not None:
             self.translators.close()
+        self.heartbeat.end()
         self.log.write("stopped")
+        await asyncio.to_thread(self.log.flush)
 
 
 def create(gate: Gate, environment: Environment | None = None) -> Starlette:
-    """The application; the environment is read when it starts."""
+    """The application; the environment is read when it starts. ``app.state.dead``: what to do when its
+    event loop stands still; nothing, unless whoever owns the process says so."""
 
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         given = environment or settings.read()
-        gate.keys, gate.admins = Keys(given.keys), Keys(given.admin_keys)
-        service = app.state.service = Service(given, gate.log)
+        gate.obey(given)
+        service = app.state.service = Service(given, gate.log, app.state.dead)
         await service.start()
         gate.refuse_if_full = service.scheduler.refuse_if_full
-        following = asyncio.create_task(service.registry.follow())
+        on_signal(service.registry.stopping.set)
         try:
             yield
         finally:
-            following.cancel()
             await service.stop()
 
-    return Starlette(routes=routed(), lifespan=lifespan)
+    app = Starlette(routes=routed(), lifespan=lifespan)
+    app.state.log, app.state.dead = gate.log, lambda: None
+    app.router.redirect_slashes = False  # to where the client's own Host header says
+    return app
+
+
+def on_signal(tell: Callable[[], None]) -> None:
+    """Tell that the service is to end. The server waits for the requests that are under way before it
+    tells the application, and a swap is one."""
+    if threading.current_thread() is not threading.main_thread():
+        return  # no server of its own process: a test's
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        before = signal.getsignal(number)
+
+        def handle(got: int, frame: FrameType | None, before: Any = before) -> None:
+            tell()
+            if callable(before):
+                before(got, frame)
+
+        signal.signal(number, handle)
 
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -148,6 +175,9 @@ def refusing(handler: Handler) -> Handler:
             if refused.status_code >= 500 and refused.status_code != 504:
                 service_of(request).log.failure("failure", error, id=known["id"])
             return refused
+        finally:
+            if held := getattr(request.state, "held", None):
+                service_of(request).bodies.leave(held)
 
     return handle
 
@@ -183,8 +213,12 @@ async def classify(request: Request) -> Response:
 
 async def zero_shot(request: Request) -> Response:
     asked = wire.parse(wire.ZeroShotRequest, await body_of(request))
-    texts = answering.listed(asked.texts, service_of(request).environment.max_items)
-    return await answered(request, asked, wire.settings_of(asked, ZeroShot.name), texts)
+    environment = service_of(request).environment
+    texts = answering.listed(asked.texts, environment.max_items)
+    answering.refuse_many_pairs(len(texts), len(asked.labels), environment.max_pairs)
+    settings = wire.settings_of(asked, ZeroShot.name)
+    answering.refuse_large_answer(texts, asked.labels, settings.top_k, environment.max_answer)
+    return await answered(request, asked, settings, texts)
 
 
 async def answered(
@@ -202,14 +236,18 @@ async def answered(
     timeout = timeout_of(service, asked)
     known |= {"bundle": loaded.name, "items": len(items), "mode": settings.mode}
     if service.environment.log_texts:
-        known["texts"] = items
+        known["texts"] = excerpt(items)
     query = Asked(items, settings, translations)
     try:
         reply = await while_there(
-            request, answering.answer(service.scheduler, loaded, query, timeout)
+            request,
+            answering.answer(
+                service.scheduler, loaded, query, timeout, request.scope["state"]["client"]
+            ),
         )
     except answering.TooLate:
         raise _too_late(timeout, service.environment.timeout) from None
+    service.registry.refuse_altered(loaded)
     known |= {
         "tokens": reply.ticket.tokens,
         "queue_ms": round(1000 * (reply.ticket.waited or 0.0), 3),
@@ -221,7 +259,22 @@ async def answered(
         service.log.failure("item_failed", failed, id=known["id"], bundle=loaded.name)
     service.metrics.answered(loaded.name, reply.predictions)
     tracing.record(reply, {name: value for name, value in known.items() if name != "texts"})
-    return as_json(answering.body(reply, loaded))
+    largest = service.environment.max_answer
+    return await in_pieces(request, lambda hold: answering.body(reply, loaded, largest, hold))
+
+
+Writing = Callable[[Callable[[int], None]], Awaitable[bytes]]
+
+
+async def in_pieces(request: Request, write: Writing) -> Response:
+    """What ``write`` gives, counted among the unsent answers from the time it is written."""
+    held = service_of(request).unsent
+    answer = Unsent(request.scope["state"]["client"])
+    try:
+        return AnswerInPieces(await write(lambda size: held.hold(answer, size)), answer, held)
+    except BaseException:
+        held.leave(answer)
+        raise
 
 
 def timeout_of(service: Service, asked: wire.Addressed) -> float:
@@ -238,21 +291,43 @@ def _too_late(timeout: float, longest: float) -> Refusal:
 
 
 async def models(request: Request) -> Response:
-    return as_json(service_of(request).registry.described())
+    service = service_of(request)
+
+    async def write(hold: Callable[[int], None]) -> bytes:
+        largest = service.environment.max_answer
+        content = await asyncio.to_thread(service.registry.described, largest)
+        hold(len(content))
+        return content
+
+    return await in_pieces(request, write)
 
 
 async def swap(request: Request) -> Response:
     service = service_of(request)
     asked = wire.parse(wire.SwapRequest, await body_of(request))
-    await service.registry.swap(asked.name, asked.bundle)
+    await service.swaps.swap(asked.name, asked.bundle)
     service.metrics.swaps.labels(asked.name).inc()
-    return as_json(service.registry.described())
+    return await models(request)
+
+
+async def unload(request: Request) -> Response:
+    service = service_of(request)
+    asked = wire.parse(wire.UnloadRequest, await body_of(request))
+    await service.swaps.unload(asked.name)
+    service.metrics.unloads.labels(asked.name).inc()
+    return await models(request)
 
 
 async def page(request: Request) -> Response:
     policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; img-src data:; frame-ancestors 'none'; base-uri 'none'"
     headers = {"Content-Security-Policy": policy, "X-Content-Type-Options": "nosniff"}
-    return FileResponse(PAGE, headers=headers)
+    return Response(_page(), headers=headers, media_type="text/html")
+
+
+@cache
+def _page() -> bytes:
+    """Whole: a file would be read anew for each range that a request asks for, and it may ask for many."""
+    return PAGE.read_bytes()
 
 
 async def numbers(request: Request) -> Response:
@@ -261,12 +336,12 @@ async def numbers(request: Request) -> Response:
 
 
 async def docs(request: Request) -> Response:
-    return as_json(openapi.document())
+    return Response(as_json(openapi.document()), media_type="application/json")
 
 
 async def body_of(request: Request) -> Any:
-    environment = service_of(request).environment
-    return await read_json(request, environment.max_body, environment.read_timeout)
+    service = service_of(request)
+    return await read_json(request, service.environment, service.bodies)
 
 
 HANDLERS: dict[str, Handler] = {
@@ -275,8 +350,9 @@ HANDLERS: dict[str, Handler] = {
     "numbers": numbers,
     "classify": refusing(classify),
     "zero_shot": refusing(zero_shot),
-    "models": models,
+    "models": refusing(models),
     "swap": refusing(swap),
+    "unload": refusing(unload),
 }
 
 
@@ -302,8 +378,3 @@ def routed() -> list[Route]:
 def service_of(request: Request) -> Service:
     service: Service = request.app.state.service
     return service
-
-
-def as_json(value: Any) -> Response:
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return Response(text.encode("utf-8"), media_type="application/json")

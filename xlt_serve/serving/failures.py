@@ -8,7 +8,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from xlt_serve.errors import UsageError, XltError
+from xlt_serve.errors import TooMuch, UsageError, XltError
 from xlt_serve.serving.admission import Busy, Closed
 from xlt_serve.wire import Invalid
 
@@ -42,6 +42,8 @@ def response(error: Exception, request_id: str) -> Response:
         more["details"] = [{"field": where, "problem": what} for where, what in error.problems]
     elif isinstance(error, UsageError):
         status = 422
+    elif isinstance(error, TooMuch):
+        status = 413
     elif isinstance(error, Busy):
         status, headers = 429, {"Retry-After": str(error.retry_after)}
         more["retry_after"] = error.retry_after

@@ -1,67 +1,136 @@
-"""Who is turned away when work comes faster than it is done.
+"""How long a client's requests may wait, and when that becomes shorter.
 
-A request that would wait longer than ``wait`` is refused. That begins an overload. It lasts as long as,
-within ``calm`` seconds, more requests are refused than let in. While it lasts, only requests that wait
-hardly longer than they run are let in: to let everybody wait for so long would help nobody. A late event
-loop counts as waiting, since requests that have not been read yet wait there.
+A queue that smooths bursts is welcome; one that stands helps nobody (Nichols & Jacobson 2012). What follows
+is a heuristic with that idea, not their CoDel, which drops by how long packets have waited. A client whose queue grows beyond what it was before, window after window, or who has reached the longest
+wait, is shed: what would wait longer than it works is refused, also of what waits already. So those who
+are let in are answered about as fast as ever, and nothing is left to work off when the flood ends.
+Clients who wait for their answers have a queue that does not grow: it is as long as they are many.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+SHORT_QUEUE = 32
+"""Rows like its own that a request may wait for: on a slow model even a short queue takes long."""
+
 BRIEF = 0.005
 """Seconds that nobody minds to wait."""
 
-LAG_KNOWN = 0.1
-"""Seconds for which the event loop is held to be as late as it was: then a request is let in to see."""
+STRETCH = 1.0
+"""A request may wait so many times its own work."""
+
+COMPANY = 8
+"""And for as much of so many other clients, who have their turns in between."""
+
+WINDOW = 0.025
+"""Seconds from one look at the queue to the next, or twice as long as a request takes."""
+
+CALM = 0.25
+"""Seconds without a request after which a flood is over; shorter pauses are noise."""
+
+GROWTH = 1.25
+"""A queue has grown if it is so much longer than it ever was, and by two."""
+
+MEMORY = 10.0
+"""Seconds in which half of what a queue ever was is forgotten."""
+
+
+CROWD = 64
+"""Requests of a client in one round of the event loop that are the cause if it is late. Clients who wait
+for their answers have as many in a round as they are."""
 
 
 @dataclass(slots=True)
 class Overload:
-    """Times are the caller's clock, in seconds; so is the lock."""
+    """Of one client. Times are the caller's clock, in seconds; so is the lock."""
 
     wait: float
-    calm: float
-    _until: float = 0.0
-    _let_in: int = 0  # since it was noticed, or seen to go on
-    _turned_away: int = 0
-    _lag: tuple[float, float] = (0.0, 0.0)  # when the event loop was seen last, and how late
+    shedding: bool = False
+    seen: float = 0.0  # when it was heard of last
+    typical: float = 0.0  # seconds of work of a request
+    _rows: float = 1.0  # and how many rows it has
+    _ends: float = 0.0  # of the window under way
+    _inside: int = 0  # requests that were let in and not answered
+    _longest: float = 0.0  # the most of them, at the end of a window
+    _growing: int = 0  # windows in a row in which they became more than ever
+    _arrived: int = 0  # in this window
+    _refused: int = 0
+    _round: float = 0.0  # of the event loop, by when it began
+    _came: int = 0  # in it
 
-    def lagged(self, now: float, seconds: float) -> None:
-        """So late was the event loop just now. The one thing that needs no lock."""
-        self._lag = now, seconds
+    def longest(self, work: float, rows: float = 1) -> float:
+        """The seconds that a request of so many seconds of work in so many rows may wait now."""
+        return brief(work) if self.shedding else self.in_calm(work, rows)
 
-    def let_in(self) -> None:
-        self._let_in += 1
+    def in_calm(self, work: float, rows: float = 1) -> float:
+        """While it is not shed."""
+        return max(self.wait, brief(work), SHORT_QUEUE * work / rows)
 
-    def turns_away(self, now: float, ahead: float, typical: float) -> float | None:
-        """For a request with ``ahead`` seconds of work in front of it, where one takes ``typical``
-        seconds: None, or how long it would wait, which is too long. Such a one begins the overload, or
-        counts towards its going on."""
-        lasting = self.lasts(now)
-        longest = self.longest(now, typical)
-        seen, lag = self._lag
-        late = now - seen < LAG_KNOWN and lag > longest
-        if not late and ahead <= longest:
-            return None
-        if not lasting:
-            self._let_in = self._turned_away = 0
-        if late or not lasting:
-            self._until = now + self.calm
-        self._turned_away += 1
-        return max(ahead, lag if late else 0.0)
+    def in_company(self, work: float, rows: float = 1) -> float:
+        """With what other clients have, which is no reason to shed this one."""
+        return max(self.in_calm(work, rows), COMPANY * work)
 
-    def longest(self, now: float, typical: float) -> float:
-        """The seconds that a request may wait now."""
-        return min(self.wait, max(BRIEF, typical / 2)) if self.lasts(now) else self.wait
+    def comes(self, round_: float) -> None:
+        """Another request, in the round of the event loop that began then."""
+        if round_ != self._round:
+            self._round, self._came = round_, 0
+        self._came += 1
 
-    def lasts(self, now: float) -> bool:
-        """Whether work comes much faster than it is done. A few refusals are normal with so
-        short a limit, and do not prolong an overload."""
-        if now >= self._until:
-            lately = now < self._until + self.calm
-            if lately and self._turned_away > self._let_in:
-                self._until = now + self.calm
-            self._let_in = self._turned_away = 0
-        return now < self._until
+    @property
+    def crowd(self) -> bool:
+        return self._came > CROWD
+
+    def begins(self, now: float, ahead: float, lag: float = 0.0) -> bool:
+        """Whether shedding begins now, where a typical request has ``ahead`` seconds in front of it and
+        the event loop is ``lag`` seconds late. What waits to be read is no queue that anybody sees: a
+        late loop and a crowd in a round of it show it."""
+        self._look(now)
+        standing = self._growing >= 2 and max(ahead, lag) > brief(self.typical)
+        late = ahead > self.longest(self.typical, self._rows) or (self.crowd and lag > self.wait)
+        began = not self.shedding and (standing or late)
+        self.shedding |= began
+        return began
+
+    def let_in(self, now: float) -> None:
+        self._look(now)
+        self._arrived += 1
+        self._inside += 1
+
+    def refused(self, now: float) -> None:
+        self._look(now)
+        self._arrived += 1
+        self._refused += 1
+
+    def evicted(self) -> None:
+        """One that had been let in was refused after all."""
+        self._refused += 1
+        self._inside -= 1
+
+    def answered(self, now: float, work: float, rows: int = 1) -> None:
+        self._look(now)
+        self._inside -= 1
+        new = 0.05 if self.typical else 1.0
+        self.typical += new * (work - self.typical)
+        self._rows += new * (rows - self._rows)
+
+    def _look(self, now: float) -> None:
+        """At the end of a window: has the queue grown, is there still something to shed?"""
+        passed, self.seen = now - self.seen, now
+        if now < self._ends:
+            return
+        length = max(WINDOW, 2 * self.typical)
+        recent = now < self._ends + max(CALM, length)  # else it has fallen silent
+        self._growing = self._growing + 1 if self._inside > GROWTH * self._longest + 2 else 0
+        if not self.shedding:
+            kept = 0.5 ** (max(passed, length) / MEMORY)
+            self._longest = max(kept * self._longest, self._inside)
+        # A few refusals are normal with so short a limit.
+        self.shedding &= recent and self._refused > 0.1 * self._arrived
+        self._arrived = self._refused = 0
+        self._ends = now + length
+
+
+def brief(work: float) -> float:
+    """What a request of so many seconds of work hardly notices."""
+    return max(BRIEF, STRETCH * work)

@@ -4,16 +4,27 @@ padding, how often does the model abstain, are texts cut, which languages come."
 from __future__ import annotations
 
 import os
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any
 
 from xlt_serve.serving.scheduler import RunRecord
+from xlt_serve.serving.worker_state import Notice
 from xlt_serve.translation.statistics import Event
 from xlt_serve.types import Prediction
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+RUNS = (*SECONDS[:4], *(n / 200 for n in range(3, 21)), *SECONDS[7:])
+"""In steps of 5 ms up to .1 s, which a run should take at most: it is what others wait for."""
 TOKENS = (8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+
+
+SHARED = 1.0
+"""Seconds for which all who ask are told the same numbers: to gather them takes a while."""
 
 
 class Metrics:
@@ -27,10 +38,13 @@ class Metrics:
             "xlt_request_seconds", "From first byte to answer", ["path"], buckets=SECONDS
         )
         self.refused = p.Counter("xlt_refused", "Requests not answered with 200", ["code"])
+        self.cut = p.Counter(
+            "xlt_connections_cut", "Connections that a limit of HTTP ended", ["reason"]
+        )
         self.queue = p.Histogram(
             "xlt_queue_wait_seconds", "From arrival to the first run", buckets=SECONDS
         )
-        self.runs = p.Histogram("xlt_run_seconds", "Of one batch", ["graph"], buckets=SECONDS)
+        self.runs = p.Histogram("xlt_run_seconds", "Of one batch", ["graph"], buckets=RUNS)
         self.rows = p.Histogram("xlt_batch_rows", "Rows of one batch", ["graph"], buckets=ROWS)
         self.batch = p.Histogram(
             "xlt_batch_tokens", "Padded tokens of one batch", ["graph"], buckets=TOKENS
@@ -48,6 +62,14 @@ class Metrics:
         self.truncated = p.Counter("xlt_truncated", "Items that were cut", ["bundle"])
         self.languages = p.Counter("xlt_languages", "Items by language", ["bundle", "language"])
         self.swaps = p.Counter("xlt_swaps", "Bundles swapped", ["bundle"])
+        self.unloads = p.Counter("xlt_unloads", "Bundles unloaded", ["bundle"])
+        self.warnings = p.Gauge(
+            "xlt_warnings",
+            "What /models warns of: state_unreadable, bundle_altered, bundle_missing, …",
+            ["code"],
+            multiprocess_mode="livesum",
+        )
+        self._warned: set[str] = set()
         self.translations = p.Counter(
             "xlt_translations",
             "Texts by what became of them: translated, cached, failed, timeout, …",
@@ -65,6 +87,17 @@ class Metrics:
         self.in_flight = p.Gauge(
             "xlt_requests_in_flight", "Requests under way", multiprocess_mode="livesum"
         )
+        self._of_the_loop(p)
+
+    def _of_the_loop(self, p: Any) -> None:
+        self.lost_lines = p.Counter(
+            "xlt_log_lines_lost", "Lines of the log that nobody took in time"
+        )
+        self.lag = p.Histogram(
+            "xlt_loop_lag_seconds",
+            "How late the event loop was, 100 looks a second",
+            buckets=SECONDS,
+        )
 
     def run(self, run: RunRecord) -> None:
         if run.error:
@@ -75,6 +108,12 @@ class Metrics:
         self.batch.labels(run.graph).observe(run.padded)
         self.tokens.labels(run.graph).inc(run.tokens)
         self.padded.labels(run.graph).inc(run.padded)
+
+    def warn(self, notices: Iterable[Notice]) -> None:
+        counts = Counter(notice.code for notice in notices)
+        self._warned |= counts.keys()
+        for code in self._warned:
+            self.warnings.labels(code).set(counts[code])
 
     def translated(self, event: Event) -> None:
         language = _language(event.source)
@@ -98,7 +137,28 @@ class Metrics:
                 self.languages.labels(bundle, _language(prediction.language)).inc()
 
 
-def exposed() -> tuple[bytes, str]:
+class Rendered:
+    """What ``render`` gave last, for ``seconds``; whoever comes while it is at it waits for that."""
+
+    def __init__(
+        self,
+        render: Callable[[], tuple[bytes, str]],
+        seconds: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._render, self._seconds, self._clock = render, seconds, clock
+        self._until, self._lock = float("-inf"), threading.Lock()
+        self._last = b"", ""
+
+    def __call__(self) -> tuple[bytes, str]:
+        with self._lock:
+            if self._clock() >= self._until:
+                self._last = self._render()
+                self._until = self._clock() + self._seconds
+            return self._last
+
+
+def _numbers() -> tuple[bytes, str]:
     """All numbers of all workers as Prometheus reads them, and the content type."""
     import prometheus_client as p
     from prometheus_client.multiprocess import MultiProcessCollector
@@ -108,6 +168,9 @@ def exposed() -> tuple[bytes, str]:
         registry = p.CollectorRegistry()
         MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
     return p.generate_latest(registry), p.CONTENT_TYPE_LATEST
+
+
+exposed = Rendered(_numbers, SHARED)
 
 
 def forget(process: int) -> None:

@@ -8,21 +8,24 @@ from __future__ import annotations
 import re
 import time
 import uuid
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from starlette.responses import Response
 
 from xlt_serve.serving import auth as keys
-from xlt_serve.serving import failures
+from xlt_serve.serving import clients, failures
 from xlt_serve.serving.admission import Busy
-from xlt_serve.serving.auth import Keys
+from xlt_serve.serving.auth import KeyPolicy, Keys
 from xlt_serve.serving.body import Gone
+from xlt_serve.serving.clients import Network
+from xlt_serve.serving.cors import Headers, Origins
 from xlt_serve.serving.failures import Refusal
 from xlt_serve.serving.log import Log
 from xlt_serve.serving.metrics import metrics
-from xlt_serve.serving.routes import PATHS, QUIET, WORK, Key, key_for
+from xlt_serve.serving.routes import METHODS, PATHS, QUIET, WORK, key_for
+from xlt_serve.serving.settings import Environment
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -30,58 +33,79 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-_ID = re.compile(rb"[A-Za-z0-9._:-]{1,64}")
+LONGEST_ID = 64
+"""Characters of a request id that a client chooses; else the service makes one."""
+
+_ID = re.compile(rb"[A-Za-z0-9._:-]{1,%d}" % LONGEST_ID)
 
 
 @dataclass
 class Gate:
     """Who may pass; filled in when the service starts, the layer itself is built before that."""
 
-    keys: Keys = field(default_factory=lambda: Keys(()))
-    admins: Keys = field(default_factory=lambda: Keys(()))
-    refuse_if_full: Callable[[], None] = lambda: None
+    policy: KeyPolicy = field(default_factory=KeyPolicy)
+    proxies: tuple[Network, ...] = ()
+    local: bool = False
+    origins: Origins = field(default_factory=Origins)
+    refuse_if_full: Callable[[str], None] = lambda client: None
     log: Log = field(default_factory=Log)
 
+    def obey(self, told: Environment) -> None:
+        self.policy = KeyPolicy(Keys(told.keys), Keys(told.admin_keys), Keys(told.scrape_keys))
+        self.proxies, self.origins = told.proxies, Origins(told.origins)
+        # A proxy on this machine passes on what comes from outside.
+        self.local = clients.is_loopback(told.host) and not told.proxies
+
     def refusal(self, scope: Scope) -> Refusal | Busy | None:
-        """Why a request may not pass: its path, its key, or, of those that run models, that too much
-        waits. In this order: who may not come in is no part of an overload."""
-        path, method = scope["path"].rstrip("/") or "/", scope["method"]
-        if path not in PATHS:  # routers are laxer: they take "/models\n" for "/models"
-            return Refusal(
-                404, "not_found", repr(path[:100]), "there is no such path", "see /docs.json"
-            )
-        if (refused := self._without_key(key_for(method, path), scope)) is not None:
+        """Why a request may not pass: its path, its key, its method, or, of those that run models, that
+        too much waits. In this order: who may not come in is no part of an overload. One that passes
+        knows whose it is: ``scope["state"]["client"]``."""
+        path, method, headers = scope["path"], scope["method"], scope["headers"]
+        if path not in PATHS:  # routers are laxer: "/models\n", or "/models/" by way of a redirect
+            known = path.rstrip("/") in PATHS
+            remedy = "leave out the slash at its end" if known else "see /docs.json"
+            return Refusal(404, "not_found", repr(path[:100]), "there is no such path", remedy)
+        try:
+            local = self.local and clients.is_loopback((scope.get("server") or ("",))[0])
+            needed = "" if scope["state"].get("trusted") else key_for(method, path)
+            holder = self.policy.holder(needed, keys.given(headers), local)
+            client = clients.client_of(holder, _peer(scope), headers, self.proxies)
+            scope["state"]["client"] = client
+            if method not in METHODS[path]:
+                return _not_allowed(method, METHODS[path])
+            if (method, path) in WORK:
+                self.refuse_if_full(client)
+        except (Refusal, Busy) as refused:
             return refused
-        if (method, scope["path"]) in WORK:
-            try:
-                self.refuse_if_full()
-            except Busy as busy:
-                return busy
         return None
 
-    def _without_key(self, needed: Key, scope: Scope) -> Refusal | None:
-        if not needed:
+    def preflight(self, scope: Scope) -> Response | None:
+        """The answer to a browser that asks what another's page may send here."""
+        if not self.origins or scope["path"] not in METHODS:
             return None
-        given = keys.given(scope["headers"])
-        admin = bool(self.admins) and self.admins.has(given)
-        if needed == "admin" and not self.admins:
-            return Refusal(
-                403, "forbidden", "", "this service has no admin keys", "set XLT_ADMIN_KEYS"
-            )
-        if admin or (needed == "user" and (not self.keys or self.keys.has(given))):
+        takes = METHODS[scope["path"]]
+        found = self.origins.preflight(scope["method"], scope["headers"], takes)
+        if found is None:
             return None
-        return _unauthorized("an admin key" if needed == "admin" else "a key")
+        response = Response(status_code=204)
+        response.raw_headers.extend(found)
+        return response
 
 
-def _unauthorized(what: str) -> Refusal:
+def _not_allowed(method: str, known: Sequence[str]) -> Refusal:
+    listed = ", ".join(known)
+    rule = "this path does not take it"
     return Refusal(
-        401,
-        "unauthorized",
-        "",
-        f"this needs {what}",
-        "send it as Authorization: Bearer KEY",
-        {"WWW-Authenticate": "Bearer"},
+        405, "method_not_allowed", method[:20], rule, f"send {listed}", {"Allow": listed}
     )
+
+
+def _peer(scope: Scope) -> str:
+    """The address at the other end. uvicorn's own (``client``) is what the headers of anybody on this
+    machine say."""
+    state: dict[str, Any] = scope["state"]
+    found: str = state["peer"] if "peer" in state else (scope.get("client") or ("",))[0]
+    return found
 
 
 class Guard:
@@ -95,13 +119,17 @@ class Guard:
             return
         begun = time.perf_counter()
         request_id = _request_id(scope)
-        refused = self.gate.refusal(scope)
+        scope.setdefault("state", {})
+        if self.gate.origins:
+            send = _with(self.gate.origins.added(scope["headers"]), send)
+        answer = self.gate.preflight(scope)
+        refused = None if answer else self.gate.refusal(scope)
         if isinstance(refused, Busy):
             await self._refuse(refused, scope["path"], request_id, begun, send)
             return
         # Handlers add what they know: bundle, mode, items; the log and the metrics read it.
         known: dict[str, Any] = {"id": request_id}
-        scope.setdefault("state", {})["known"] = known
+        scope["state"]["known"] = known
         sent = _Sent(send, request_id)
         measured = metrics()
         measured.in_flight.inc()
@@ -109,7 +137,7 @@ class Guard:
         try:
             if refused is not None:
                 raise refused
-            await self.app(scope, receive, sent)
+            await (answer or self.app)(scope, receive, sent)
         except Gone:
             known["gone"] = True
         except Exception as raised:
@@ -167,7 +195,7 @@ class Guard:
         self.gate.log.write(
             "request",
             id=known["id"],
-            method=scope["method"],
+            method=scope["method"][:20],
             path=path,
             status=status,
             ms=round(1000 * seconds, 3),
@@ -221,6 +249,17 @@ class _Sent:
         await response(scope, receive, self._send)
 
 
+def _with(added: Headers, send: Send) -> Send:
+    """``send``, which adds headers to an answer."""
+
+    async def sending(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message = {**message, "headers": [*message.get("headers", ()), *added]}
+        await send(message)
+
+    return sending
+
+
 def _request_id(scope: Scope) -> str:
     """The client's own if it is a harmless one, so that logs on both sides meet."""
     for name, value in scope["headers"]:
@@ -230,5 +269,5 @@ def _request_id(scope: Scope) -> str:
 
 
 def _code(body: bytes | memoryview) -> str:
-    found = re.search(rb'"code": ?"([a-z_]+)"', bytes(body))
+    found = re.search(rb'"code": ?"([a-z_]{1,40})"', bytes(body))
     return found.group(1).decode() if found else ""

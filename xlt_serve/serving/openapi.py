@@ -19,13 +19,13 @@ ERRORS = {
     403: "not allowed here",
     404: "no such bundle",
     408: "the body did not come in time, or the answer was not ready by the request's deadline_ms",
-    409: "another swap is under way",
-    413: "too many bytes or items",
+    409: "another swap is under way, or the last bundle would go",
+    413: "too many bytes, items or pairs, or too long an answer",
     415: "not a JSON body",
     422: "a request that does not fit; the message says where",
     429: "too much is waiting; Retry-After says when to come back",
     500: "the service failed",
-    503: "shutting down, or not ready yet",
+    503: "shutting down, not ready yet, or the bundle is not available",
     504: "not ready within the time that the service allows a request",
 }
 

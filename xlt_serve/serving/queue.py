@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from heapq import heapify, heappop, heapreplace
 from typing import Generic, TypeVar
 
 OVERHEAD = 10
@@ -75,53 +76,96 @@ def _filled(
 
 
 class Waiting(Generic[T]):
-    """The rows of one graph, each with the time at which it is due."""
+    """The rows of one graph, by client, each with the time at which it is due."""
 
     def __init__(self) -> None:
         # By time, ties by arrival, which no two rows share: the rows themselves are never compared.
-        self._rows: list[tuple[float, int, int, T]] = []
+        self._rows: dict[str, list[tuple[float, int, int, T]]] = {}
         self._next = 0
+        self._tokens = Counter[str]()  # of each client
         self.tokens = 0
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return sum(map(len, self._rows.values()))
 
-    def push(self, length: int, due: float, row: T) -> None:
+    def push(self, length: int, due: float, row: T, client: str = "") -> None:
         self._next += 1
-        insort(self._rows, (due, self._next, length, row))
-        self.tokens += length
+        insort(self._rows.setdefault(client, []), (due, self._next, length, row))
+        self._count(client, length)
 
-    def first(self) -> tuple[float, int]:
-        """When the most urgent row is due, and its length."""
-        due, _, length, _ = self._rows[0]
-        return due, length
+    def tokens_of(self, client: str) -> int:
+        return self._tokens[client]
 
-    def take(self, budget: int, overhead: int = OVERHEAD) -> list[T]:
-        """The rows of the next run: the one due first, and those that go well with it."""
-        _, anchor = self.first()
-        seen, counts, tokens = 0, Counter[int](), 0
-        for _, _, length, _ in self._rows:
+    def _count(self, client: str, tokens: int) -> None:
+        self.tokens += tokens
+        self._tokens[client] += tokens
+        if not self._tokens[client]:
+            del self._tokens[client]
+
+    def first(self, used: Mapping[str, float]) -> tuple[float, float, str]:
+        """Whose turn it is: the least that any of the clients has had, when that one's first row is
+        due, and its name. ``used``: what each has had, see ``fairness``."""
+        return min((used.get(name, 0.0), rows[0][0], name) for name, rows in self._rows.items())
+
+    def take(
+        self,
+        budget: int,
+        used: Mapping[str, float] | None = None,
+        cost: float = 0.0,
+        overhead: int = OVERHEAD,
+    ) -> list[T]:
+        """The rows of the next run: the first of the client whose turn it is, and those that go well
+        with it. ``cost``: seconds that a token takes."""
+        counts, tokens = Counter[int](), 0
+        seen: list[tuple[str, int, int]] = []
+        for client, place, length in self._in_turn(used or {}, cost):
             if tokens >= WINDOW * budget:
                 break
-            seen, tokens = seen + 1, tokens + length
+            seen.append((client, place, length))
+            tokens += length
             counts[length] += 1
-        chosen = choose(counts, anchor, budget, overhead)
+        chosen = choose(counts, seen[0][2], budget, overhead)
+        taken: dict[str, set[int]] = {}
         out: list[T] = []
-        left = []
-        for entry in self._rows[:seen]:
-            _, _, length, row = entry
+        for client, place, length in seen:
             if chosen.get(length, 0):
                 chosen[length] -= 1
-                out.append(row)
-                self.tokens -= length
-            else:
-                left.append(entry)
-        self._rows[:seen] = left
+                out.append(self._rows[client][place][3])
+                taken.setdefault(client, set()).add(place)
+                self._count(client, -length)
+        for client, places in taken.items():
+            rows, end = self._rows[client], max(places) + 1
+            rows[:end] = [rows[place] for place in range(end) if place not in places]
+            if not rows:
+                del self._rows[client]
         return out
+
+    def _in_turn(self, used: Mapping[str, float], cost: float) -> Iterator[tuple[str, int, int]]:
+        """(client, place among its rows, length) of all rows, in the order in which fair shares would
+        run them one by one."""
+        heap = [(used.get(name, 0.0), rows[0][0], name, 0) for name, rows in self._rows.items()]
+        heapify(heap)
+        while heap:
+            had, _, client, place = heap[0]
+            rows = self._rows[client]
+            length = rows[place][2]
+            yield client, place, length
+            place += 1
+            if place < len(rows):
+                heapreplace(heap, (had + cost * length, rows[place][0], client, place))
+            else:
+                heappop(heap)
 
     def drop(self, unwanted: Callable[[T], bool]) -> int:
         """Take out rows that nobody waits for any more; how many there were."""
-        before = len(self._rows)
-        self._rows = [entry for entry in self._rows if not unwanted(entry[3])]
-        self.tokens = sum(length for _, _, length, _ in self._rows)
-        return before - len(self._rows)
+        dropped = 0
+        for client, rows in list(self._rows.items()):
+            left = [entry for entry in rows if not unwanted(entry[3])]
+            if len(left) == len(rows):
+                continue
+            dropped += len(rows) - len(left)
+            self._count(client, sum(e[2] for e in left) - self._tokens[client])
+            self._rows[client] = left
+            if not left:
+                del self._rows[client]
+        return dropped

@@ -9,9 +9,10 @@ There are as many run threads as ``streams``, on a CPU one for each core. If few
 are cores, one run uses all cores. If more wait, each core runs a batch of its own: with two cores such a
 run takes twice as long, but no core waits for the other at every operator.
 
-Rows run in the order of their due times. A row is due when it was asked for, plus twice the time that
-the earlier rows of its request take. So a long request does not hold up short ones. Nothing that comes
-later than a row's due time gets in front of it, so no row waits forever.
+Clients take turns (``fairness``). The rows of one client run in the order of their due times. A row is
+due when it was asked for, plus twice the time that the earlier rows of its request take. So a long
+request does not hold up short ones. Nothing that comes later than a row's due time gets in front of it,
+so no row waits forever.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import asyncio
 import contextlib
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar, Unpack
@@ -28,9 +29,27 @@ from weakref import WeakKeyDictionary
 
 from xlt_serve.errors import XltError
 from xlt_serve.runtime.runners import Runner, Runners
-from xlt_serve.runtime.steps import Outputs, Row, RunRequest, Steps, TranslateRequest, join
-from xlt_serve.serving.admission import PATIENCE, SMALL, Admission, Demand, Limits, Ticket
+from xlt_serve.runtime.steps import (
+    Outputs,
+    Row,
+    RowOutputs,
+    RunRequest,
+    Steps,
+    TranslateRequest,
+    join,
+)
+from xlt_serve.serving.admission import (
+    PATIENCE,
+    SMALL,
+    Admission,
+    Demand,
+    Limits,
+    Ticket,
+    too_many_draws,
+)
+from xlt_serve.serving.fairness import Shares
 from xlt_serve.serving.queue import Waiting
+from xlt_serve.text.tokens import too_many_windows
 from xlt_serve.types import Outcome
 
 T = TypeVar("T")
@@ -61,7 +80,7 @@ class _Part:
 
     ticket: Ticket
     rows: Sequence[Row]
-    done: Callable[[Outputs | BaseException], None]
+    done: Callable[[RowOutputs | BaseException], None]
     left: int
     work: float = 0.0  # seconds of it that have not run
     outputs: list[tuple[list[int], Outputs]] = field(default_factory=list)
@@ -69,7 +88,7 @@ class _Part:
 
     @property
     def dead(self) -> bool:
-        return self.failed or self.ticket.gone
+        return self.failed or self.ticket.gone or self.ticket.evicted is not None
 
     def did(self, share: float) -> None:
         """A share of what was left has run, or will not."""
@@ -123,8 +142,14 @@ class Scheduler:
         self._lanes: WeakKeyDictionary[Runners, dict[str, _Lane]] = WeakKeyDictionary()
         self._changed = threading.Condition()
         self._admission = Admission(
-            limits or Limits(), clock, self._changed, self._speed, self._queued_tokens
+            limits or Limits(),
+            clock,
+            self._changed,
+            self._speed,
+            self._queued_tokens,
+            self._evict,
         )
+        self._shares = Shares()
         self._prepare = ThreadPoolExecutor(threads, thread_name_prefix="prepare")
         self._finish = ThreadPoolExecutor(1, thread_name_prefix="finish")
         self._runs = [
@@ -144,24 +169,29 @@ class Scheduler:
         with self._changed:
             return self._admission.guessed + self._queued_tokens()
 
-    def waiting_seconds(self, work: float = 0.0) -> float:
+    def waiting_seconds(self, work: float = 0.0, client: str = "") -> float:
         """How long a request of so many seconds of ``work`` would wait, by the speeds that were seen."""
         with self._changed:
-            return self._admission.ahead(work)
+            return self._admission.ahead(work, client)
 
-    def refuse_if_full(self) -> None:
-        """``Busy`` where nobody would be let in: worth knowing before a body is read."""
+    def refuse_if_full(self, client: str = "", size: int = 0) -> None:
+        """``Busy`` where a request of so many bytes would not be let in: worth knowing before a body
+        is read."""
         with self._changed:
-            self._admission.refuse_if_full()
+            self._admission.refuse_if_full(client, size)
 
     def admit(self, size: int, timeout: float | None = None, **demand: Unpack[Demand]) -> Ticket:
         """A ticket for a request of ``size`` bytes of text in so many generators and rows, or ``Busy``.
 
         What counts is the work in front of it, not its own: a request of any size gets in when nothing
-        waits, and a short one beside a long one, whose later rows run after it.
+        of its client waits, and a short one beside a long one, whose later rows run after it.
         """
         with self._changed:
             return self._admission.admit(size, timeout, **demand)
+
+    def lagged(self, seconds: float) -> None:
+        """The event loop is so late, it was found just now."""
+        self._admission.lagged(seconds)
 
     def leave(self, ticket: Ticket) -> None:
         """The request is over, or its client is gone: nothing more of it runs."""
@@ -170,8 +200,9 @@ class Scheduler:
                 return
             self._admission.leave(ticket)
             if ticket.parts:
-                for lane in self._all():
-                    lane.waiting.drop(lambda entry: entry[0].dead)
+                self._drop_dead()
+            if not self._admission.inside:
+                self._shares.clear()
             if not self._admission.open:
                 self._changed.notify_all()
 
@@ -250,13 +281,11 @@ class Scheduler:
         finally:
             translating.cancel()  # where nobody waits for it any more; else it is done
 
-    async def _rows(self, ticket: Ticket, request: RunRequest, runners: Runners) -> Outputs:
+    async def _rows(self, ticket: Ticket, request: RunRequest, runners: Runners) -> RowOutputs:
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[Outputs] = loop.create_future()
+        future: asyncio.Future[RowOutputs] = loop.create_future()
 
-        def resolve(result: Outputs | BaseException, ready: float) -> None:
-            now = self.clock()
-            self._admission.overload.lagged(now, now - ready)
+        def resolve(result: RowOutputs | BaseException) -> None:
             if future.done():
                 return
             if isinstance(result, BaseException):
@@ -264,20 +293,30 @@ class Scheduler:
             else:
                 future.set_result(result)
 
-        def done(result: Outputs | BaseException) -> None:
+        def done(result: RowOutputs | BaseException) -> None:
             with contextlib.suppress(RuntimeError):  # the loop is closed: nobody listens
-                loop.call_soon_threadsafe(resolve, result, self.clock())
+                loop.call_soon_threadsafe(resolve, result)
 
         part = _Part(ticket, request.rows, done, len(request.rows))
         if not request.rows:
-            return {}
+            return RowOutputs({})
         with self._changed:
+            if ticket.evicted is not None:
+                raise ticket.evicted
+            ticket.pushed += len(request.rows)
+            if ticket.most is not None and ticket.pushed > ticket.most:
+                raise too_many_windows(ticket.pushed, ticket.most)
+            tokens = ticket.tokens + sum(row.length for row in request.rows)
+            if ticket.drawn is not None and tokens > ticket.drawn:
+                raise too_many_draws(tokens, ticket.drawn)
             lane = self._lane(runners, request.graph)
-            ticket.parts += 1
+            self._shares.comes(ticket.client)
+            ticket.parts.add(part)
+            ticket.rows = max(ticket.rows, ticket.pushed)  # a guess until now
             now = self.clock()
             for number, row in enumerate(request.rows):
                 due = max(now, ticket.arrived + PATIENCE * ticket.asked)
-                lane.waiting.push(row.length, due, (part, number))
+                lane.waiting.push(row.length, due, (part, number), ticket.client)
                 work = row.length / lane.speed
                 ticket.asked, ticket.left = ticket.asked + work, ticket.left + work
                 ticket.tokens += row.length
@@ -314,15 +353,19 @@ class Scheduler:
 
     def _next(self) -> tuple[_Lane, list[_Entry], bool]:
         """The rows that run next, and whether on all cores. With the lock held."""
+        used = self._shares.used
         lanes = [lane for lane in self._all() if lane.waiting.tokens]
-        lane = min(lanes, key=lambda lane: lane.waiting.first())
+        lane = min(lanes, key=lambda lane: lane.waiting.first(used))
         idle = self.streams - self._running
-        if idle == self.streams and sum(len(each.waiting) for each in lanes) < self.streams:
-            return lane, lane.waiting.take(lane.budget(self.limits, 1)), True
-        budget = lane.budget(self.limits, self.streams)
-        if idle > 1:  # one must not take all while the others have nothing to do
+        few = idle == self.streams and sum(len(each.waiting) for each in lanes) < self.streams
+        budget = lane.budget(self.limits, 1 if few else self.streams)
+        if idle > 1 and not few:  # one must not take all while the others have nothing to do
             budget = min(budget, -(-lane.waiting.tokens // idle))
-        return lane, lane.waiting.take(budget), self.streams == 1
+        self._shares.serves(lane.waiting.first(used)[2])
+        batch = lane.waiting.take(budget, used, 1 / lane.speed)
+        for part, number in batch:
+            self._shares.had(part.ticket.client, part.rows[number].length / lane.speed)
+        return lane, batch, few or self.streams == 1
 
     def _run(self, lane: _Lane, batch: list[_Entry], whole: bool) -> None:
         """Run a batch; if it fails, its halves, until the row that made it fail is alone."""
@@ -374,23 +417,35 @@ class Scheduler:
                 part.did(len(numbers) / part.left)
                 part.left -= len(numbers)
                 if not part.left:
-                    part.ticket.parts -= 1
+                    part.ticket.parts.discard(part)
                     whole.append(part)
         for part in whole:
             part.done(join(part.outputs, len(part.rows)))
 
     def _fail(self, part: _Part, error: Exception) -> None:
-        with self._changed:
-            if part.failed:
-                return
-            part.failed = True
-            part.did(1.0)
-            part.ticket.parts -= 1
-            for lane in self._all():
-                lane.waiting.drop(lambda entry: entry[0] is part)
         failure = RunFailed("an item", f"could not be run ({type(error).__name__})")
         failure.__cause__ = error
-        part.done(failure)
+        self._end({part: failure})
+
+    def _evict(self, tickets: Sequence[Ticket]) -> None:
+        """What of them waits does not run any more; what is being tokenised finds out by itself."""
+        self._end({part: t.evicted for t in tickets if t.evicted for part in t.parts})
+
+    def _end(self, failures: Mapping[_Part, XltError]) -> None:
+        """All at once: to look through what waits takes as long for one as for a thousand."""
+        with self._changed:
+            ended = [part for part in failures if not part.failed]
+            for part in ended:
+                part.failed = True
+                part.did(1.0)
+                part.ticket.parts.discard(part)
+            self._drop_dead()
+        for part in ended:
+            part.done(failures[part])
+
+    def _drop_dead(self) -> None:
+        for lane in self._all():
+            lane.waiting.drop(lambda entry: entry[0].dead)
 
     @property
     def alive(self) -> bool:
@@ -420,8 +475,11 @@ class Scheduler:
             lanes[graph] = _Lane(graph, runner, single_threaded, runners.budget, self._speed())
         return lanes[graph]
 
-    def _queued_tokens(self) -> int:
-        return sum(lane.waiting.tokens for lane in self._all())
+    def _queued_tokens(self, client: str | None = None) -> int:
+        """Of one client, or of all."""
+        if client is None:
+            return sum(lane.waiting.tokens for lane in self._all())
+        return sum(lane.waiting.tokens_of(client) for lane in self._all())
 
     def _speed(self) -> float:
         """Of the fastest graph, in tokens a second."""

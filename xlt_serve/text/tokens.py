@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from tokenizers import Tokenizer
 
-from xlt_serve.errors import BundleError, ItemError
+from xlt_serve.errors import BundleError, ItemError, TooMuch, first_line
+from xlt_serve.text import patterns
 from xlt_serve.types import Item, Long
 
 LARGEST = 100_000
 """Bytes of UTF-8 that one item may have."""
+
+AT_ONCE = 250_000
+"""Characters that are tokenised together: a token takes the library a hundred bytes until it is cut."""
+
+SAMPLE = "a"
+"""A text of which every tokenizer makes a token."""
 
 OVERLAP = 0.25
 """Share of a window that the next one repeats."""
@@ -67,9 +75,12 @@ def check(item: object, pair: bool) -> Item:
 
 
 class Encoder:
-    """A tokenizer file and a length limit. Safe to use from several threads."""
+    """A tokenizer file and a length limit. Safe to use from several threads.
 
-    def __init__(self, file: Path, max_length: int) -> None:
+    ``trust``: take regular expressions that no known tokenizer has; None: as the environment says."""
+
+    def __init__(self, file: Path, max_length: int, trust: bool | None = None) -> None:
+        patterns.check(file, trust)
         try:
             self._tokenizer = Tokenizer.from_file(str(file))
         except Exception as error:  # the library raises bare Exception on a file it can't read
@@ -82,27 +93,67 @@ class Encoder:
         self._frames = {sides: _frame(self._tokenizer, sides) for sides in (1, 2)}
 
     def encode(
-        self, items: Sequence[Item], long: Long = "truncate", max_length: int | None = None
+        self,
+        items: Sequence[Item],
+        long: Long = "truncate",
+        max_length: int | None = None,
+        most: int | None = None,
     ) -> list[Tokens | ItemError]:
-        """One result for each item, in order. Texts over the limit are cut, windowed or refused."""
-        limit = min(max_length or self.max_length, self.max_length)
-        # All sides in one call, which the library spreads over the cores.
-        flat = [text for item in items for text in _sides(item)]
-        encoded = self._tokenizer.encode_batch_fast(flat, add_special_tokens=False)
-        out: list[Tokens | ItemError] = []
-        start = 0
+        """One result for each item, in order. Texts over the limit are cut, windowed or refused.
+        ``TooMuch`` where all would have over ``most`` windows."""
+        limit = self.limit(max_length)
+        encoded = self._ids([text for item in items for text in _sides(item)])
+        out, windows = list[Tokens | ItemError](), 0
         for item in items:
-            end = start + len(_sides(item))
-            out.append(self.fit([e.ids for e in encoded[start:end]], limit, long))
-            start = end
+            out.append(self._fitted([next(encoded) for _ in _sides(item)], limit, long, most))
+            windows += len(out[-1].pieces) if isinstance(out[-1], Tokens) else 0
+            if most is not None and windows > most:
+                raise too_many_windows(windows, most)
         return out
 
-    def ids(self, texts: Sequence[str]) -> list[list[int]]:
+    def limit(self, max_length: int | None) -> int:
+        """Tokens that are read of a text where so many are asked for."""
+        return min(max_length or self.max_length, self.max_length)
+
+    def ids(self, texts: Sequence[str]) -> list[list[int] | ItemError]:
         """The tokens of each text alone: for texts that stand in many pairs."""
-        encoded = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+        return list(self._ids(texts))
+
+    def _ids(self, texts: Sequence[str]) -> Iterator[list[int] | ItemError]:
+        """Many texts in one call, which the library spreads over the cores, but not all of them."""
+        for start, end in _slices([len(text) for text in texts]):
+            try:
+                yield from self._encoded(texts[start:end])
+            except Panic:
+                for text in texts[start:end]:
+                    yield from self._alone(text)
+
+    def _encoded(self, texts: Sequence[str]) -> list[list[int]]:
+        encoded = _guarded(
+            lambda: self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+        )
         return [row.ids for row in encoded]
 
-    def fit(self, sides: list[list[int]], limit: int, long: Long) -> Tokens | ItemError:
+    def _alone(self, text: str) -> list[list[int] | ItemError]:
+        try:
+            return [*self._encoded([text])]
+        except Panic as error:
+            rule = f"the tokenizer fails on it ({first_line(error)})"
+            return [ItemError("not_tokenised", f"{len(text)} characters", rule, "reword the text")]
+
+    def _fitted(
+        self, sides: Sequence[list[int] | ItemError], limit: int, long: Long, most: int | None
+    ) -> Tokens | ItemError:
+        read: list[list[int]] = []
+        for side in sides:
+            if isinstance(side, ItemError):
+                return side
+            read.append(side)
+        return self.fit(read, limit, long, most)
+
+    def fit(
+        self, sides: list[list[int]], limit: int, long: Long, most: int | None = None
+    ) -> Tokens | ItemError:
         """One text or two as what the model reads, within the limit."""
         frame = self._frames[len(sides)]
         count = sum(map(len, sides)) + frame.size
@@ -112,7 +163,7 @@ class Encoder:
             return Tokens([frame.around(sides)], count, truncated=False)
         room = max(limit - frame.size, len(sides))
         if long == "windows":
-            pieces, truncated = _windows(sides, room)
+            pieces, truncated = _windows(sides, room, most)
             return Tokens([frame.around(piece) for piece in pieces], count, truncated)
         if long == "error":
             return ItemError(
@@ -124,6 +175,35 @@ class Encoder:
         kept = shares([len(side) for side in sides], room)
         cut = [side[:keep] for side, keep in zip(sides, kept, strict=True)]
         return Tokens([frame.around(cut)], count, truncated=True)
+
+
+T = TypeVar("T")
+
+
+class Panic(Exception):
+    """The tokenizers library failed as it does not expect to: on a regular expression that gives up."""
+
+
+def _guarded(call: Callable[[], T]) -> T:
+    """A panic of Rust is no Exception, and would pass every handler of ours."""
+    try:
+        return call()
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":
+            raise
+        raise Panic(first_line(error)) from None
+
+
+def _slices(sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """(start, end) of runs of at most ``AT_ONCE`` in all, or of one."""
+    start, held = 0, 0
+    for number, size in enumerate(sizes):
+        if held + size > AT_ONCE and number > start:
+            yield start, number
+            start, held = number, 0
+        held += size
+    if start < len(sizes):
+        yield start, len(sizes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +235,12 @@ def _frame(tokenizer: Tokenizer, sides: int) -> _Frame:
     Cutting ids and framing them costs what the text is long; the library's own truncation keeps all
     that it cuts off and combines the rests of both sides with each other.
     """
-    whole = tokenizer.encode("a", "a" if sides == 2 else None)
+    try:
+        whole = _guarded(lambda: tokenizer.encode(SAMPLE, SAMPLE if sides == 2 else None))
+    except Panic as error:
+        raise BundleError(
+            "the tokenizer", f"fails on {SAMPLE!r} ({error})", "export the bundle again"
+        ) from None
     parts: list[list[tuple[int, int]]] = [[]]
     types: list[int] = []
     for token, kind, side in zip(whole.ids, whole.type_ids, whole.sequence_ids, strict=True):
@@ -164,10 +249,24 @@ def _frame(tokenizer: Tokenizer, sides: int) -> _Frame:
         elif side == len(types):  # the first token of a side
             types.append(kind)
             parts.append([])
+    if len(types) < sides:
+        raise BundleError(
+            "the tokenizer", f"makes no token of {SAMPLE!r}", "export the bundle again"
+        )
     return _Frame(parts, types)
 
 
-def _windows(sides: list[list[int]], room: int) -> tuple[list[list[list[int]]], bool]:
+def too_many_windows(found: int, most: int) -> TooMuch:
+    return TooMuch(
+        f"{found} windows",
+        f"a request may be read in {most}",
+        "split the list, cut the texts, or send long=truncate",
+    )
+
+
+def _windows(
+    sides: list[list[int]], room: int, most: int | None
+) -> tuple[list[list[list[int]]], bool]:
     """Overlapping windows over the longer side; the shorter side of a pair stays in each.
 
     A shorter side that would leave less than half of the room is itself cut to half; the second
@@ -182,8 +281,10 @@ def _windows(sides: list[list[int]], room: int) -> tuple[list[list[list[int]]], 
         room -= len(shorter)
     text = sides[longest]
     step = max(1, room - int(room * OVERLAP))
-    out = []
-    for start in range(0, max(1, len(text) - room + step), step):
+    out, starts = [], range(0, max(1, len(text) - room + step), step)
+    if most is not None and len(starts) > most:  # a short window makes a million pieces of a few MB
+        raise too_many_windows(len(starts), most)
+    for start in starts:
         window = text[start : start + room]
         if len(sides) == 1:
             out.append([window])

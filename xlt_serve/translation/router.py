@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeGuard
 
 from xlt_serve.errors import first_line
 from xlt_serve.translation.breaker import Breaker
@@ -27,6 +27,8 @@ from xlt_serve.translation.statistics import Event, Kind, Observe, Statistics
 DEFAULT = "default"
 LONGEST = 2000
 """Characters of a text that are translated: a classifier reads no more."""
+LONGEST_NAME = 35
+"""Characters of a language's name: no tag of BCP 47 has more. It goes to engines and into messages."""
 
 
 @dataclass
@@ -84,7 +86,7 @@ class Router:
         asked = [head(text, self.longest) for text in texts]
         groups: dict[str, list[str]] = {}
         for text, language in zip(asked, languages, strict=True):
-            if language is not None:
+            if _is_name(language):
                 groups.setdefault(language, []).append(text)
         found: dict[tuple[str, str], Outcome] = {}
         work = [
@@ -104,7 +106,7 @@ class Router:
             "language", "the language of the text is not known: give it as language"
         )
         return [
-            unknown if language is None else found.get((language, text), missing)
+            found.get((language, text), missing) if _is_name(language) else unknown
             for text, language in zip(asked, languages, strict=True)
         ]
 
@@ -251,6 +253,10 @@ class Router:
         self.statistics(event)
         for observe in self.observers:
             observe(event)
+
+
+def _is_name(language: str | None) -> TypeGuard[str]:
+    return language is not None and len(language) <= LONGEST_NAME
 
 
 async def _together(work: Sequence[Coroutine[Any, Any, None]]) -> None:

@@ -28,8 +28,13 @@ class Event:
 Observe: TypeAlias = Callable[[Event], None]
 
 
+PAIRS = 2000
+"""Sums that are kept apart. A client may call a language what it likes: the rest is ``OTHER``."""
+OTHER = "other"
+
+
 class Statistics:
-    """Sums of events. Written from the translators' thread, read from any."""
+    """Sums of events, a bounded number of them. Written from the translators' thread, read from any."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -37,8 +42,11 @@ class Statistics:
         self._seconds: defaultdict[str, float] = defaultdict(float)
 
     def __call__(self, event: Event) -> None:
+        key = (event.engine, event.source, event.target, event.kind)
         with self._lock:
-            self._texts[event.engine, event.source, event.target, event.kind] += event.texts
+            if key not in self._texts and len(self._texts) >= PAIRS:
+                key = (event.engine, OTHER, event.target, event.kind)
+            self._texts[key] += event.texts
             self._seconds[event.engine] += event.seconds
 
     def texts(self, kind: str, engine: str = "") -> int:

@@ -87,15 +87,20 @@ def test_eval_of_another_task_is_refused(
     assert "the model takes single texts, the task has pairs" in err
 
 
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
 def test_serve_says_when_its_port_is_taken(
-    capsys: pytest.CaptureFixture[str], bundle: Path
+    capsys: pytest.CaptureFixture[str], bundle: Path, host: str
 ) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as taken:
+        try:
+            taken.bind((host, 0))
+        except OSError:
+            pytest.skip("this machine has no IPv6")
         taken.listen()
-        code, _, err = run(capsys, "serve", "--bundle", bundle, "--port", taken.getsockname()[1])
+        port = taken.getsockname()[1]
+        code, _, err = run(capsys, "serve", "--bundle", bundle, "--host", host, "--port", port)
     assert code == 2
-    assert "can't be listened on" in err
+    assert "can't be listened on (Address already in use)" in err
 
 
 def test_train_and_export(
@@ -258,6 +263,11 @@ def test_serve_takes_from_the_environment_what_it_is_not_told(
     asked = ["--bundle", str(bundle), "--workers", "1", "--threads", "2"]
     made = serve.prepared(parser.parse_args(asked))
     assert (made["XLT_WORKERS"], made["XLT_THREADS"]) == ("1", "2")
+    assert made["XLT_HOST"] == "127.0.0.1"
+    monkeypatch.setenv("XLT_HOST", "::1")
+    assert serve.prepared(parser.parse_args(asked))["XLT_HOST"] == "::1"
+    told = serve.prepared(parser.parse_args([*asked, "--host", "0.0.0.0"]))
+    assert told["XLT_HOST"] == "0.0.0.0"  # what the workers take it for is what is listened on
     monkeypatch.setenv("XLT_PROVIDER", "cuda")
     with pytest.raises(XltError, match="cuda"):  # not quietly on the CPU
         serve.prepared(parser.parse_args(["--bundle", str(bundle)]))

@@ -64,6 +64,25 @@ def test_any_graph(
     assert compare(file).precision == ("fp16" if kind is np.float16 and len(weight) > 1 else "fp32")
 
 
+@pytest.mark.parametrize(
+    ("kinds", "precision"),
+    [
+        ({1}, "fp32"),
+        ({1, 7, 9}, "fp32"),
+        (set(), "fp32"),
+        ({1, 10}, "fp16"),
+        ({1, 2, 3}, "int8"),
+        ({3, 10}, onnxfile.MIXED),
+        ({1, 16}, onnxfile.MIXED),  # bfloat16
+        ({17}, onnxfile.MIXED),  # float8
+        ({11}, onnxfile.MIXED),  # double
+    ],
+)
+def test_what_export_does_not_make_has_no_precision(kinds: set[int], precision: str) -> None:
+    file = onnxfile.OnnxFile({}, {}, frozenset(kinds), frozenset(), frozenset())
+    assert file.precision == precision
+
+
 @given(st.binary(max_size=200))
 def test_nonsense_is_an_error_not_a_crash(
     tmp_path_factory: pytest.TempPathFactory, content: bytes
@@ -76,3 +95,24 @@ def test_nonsense_is_an_error_not_a_crash(
     except BundleError as error:
         says = str(error)
     assert says == "" or says.endswith("is no ONNX graph; export the bundle again")
+
+
+def test_what_is_nested_deeper_than_protobuf_reads_is_no_graph(tmp_path: Path) -> None:
+    def nested(depth: int) -> bytes:
+        found = b""
+        for _ in range(depth):  # graph → node → attribute → graph
+            for field in (6, 5, 1):
+                found = bytes([field << 3 | 2]) + _length(len(found)) + found
+        return b"\x3a" + _length(len(found)) + found
+
+    onnxfile._contents(nested(30))
+    with pytest.raises(ValueError, match="too deep"):
+        onnxfile._contents(nested(40))
+
+
+def _length(value: int) -> bytes:
+    out = []
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    return bytes([*out, value])

@@ -4,6 +4,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnxruntime
 import pytest
 
@@ -49,6 +50,15 @@ def test_nodes_left_to_the_cpu_are_an_error(bundle: Path, monkeypatch: pytest.Mo
 
 def test_a_run_that_fails_is_not_repeated_elsewhere(bundle: Path) -> None:
     assert Session(bundle / "plain.onnx")._session._enable_fallback is False
+
+
+def test_a_run_that_fails_writes_nothing(bundle: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """A log that nobody reads would hold it up; the error is raised."""
+    opened = Session(bundle / "plain.onnx")
+    feeds = {name: np.full((1, 4), 10**6, dtype=np.int64) for name in opened.inputs}
+    with pytest.raises(Exception, match=r"out of|indices|Gather"):
+        opened.run(feeds)
+    assert capfd.readouterr() == ("", "")
 
 
 def test_a_file_that_is_no_graph_is_a_clear_error(tmp_path: Path) -> None:

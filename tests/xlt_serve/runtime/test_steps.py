@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from xlt_serve.errors import ItemError
 from xlt_serve.runtime.batching import plan
 from xlt_serve.runtime.steps import (
     Driven,
@@ -117,3 +118,34 @@ def test_join_puts_every_output_back_in_order() -> None:
     whole = join(parts, 3)
     assert whole["a"].tolist() == [[0.0], [1.0], [2.0]]
     assert whole["b"].tolist() == [0, 10, 20]
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 1e39])
+def test_a_row_that_is_not_finite_cannot_be_read(bad: float) -> None:
+    values = np.array([[0.0, 1.0], [2.0, bad], [4.0, 5.0]])
+    for found in (
+        join([([0, 1, 2], {"a": values, "ratio": np.zeros(3)})], 3),
+        join([([2, 1], {"a": values[[2, 1]]}), ([0], {"a": values[:1]})], 3),
+        join([([0, 1, 2], {"a": np.zeros((3, 2)), "ratio": np.array([0, bad, 0])})], 3),
+        join([([0, 1, 2], {"a": np.zeros((3, 2)), "deep": values[:, None]})], 3),
+    ):
+        assert np.isfinite(found.rows(0, 1)["a"]).all()
+        assert np.isfinite(found.rows(2, 3)["a"]).all()
+        for start, end in [(1, 2), (0, 2), (0, 3)]:
+            with pytest.raises(ItemError, match="not a finite number") as raised:
+                found.rows(start, end)
+            assert raised.value.code == "not_finite"
+        with pytest.raises(ItemError):
+            found["a"]
+        with pytest.raises(ItemError):
+            dict(found)
+
+
+def test_outputs_of_halves_and_of_nothing() -> None:
+    half = np.array([[60_000.0], [np.inf]], dtype=np.float16)
+    found = join([([0, 1], {"a": half})], 2)
+    assert found.rows(0, 1)["a"][0, 0] == 60_000
+    with pytest.raises(ItemError):
+        found.rows(1, 2)
+    assert join([], 0).rows(0, 0) == {}
+    assert join([([], {"a": np.zeros((0, 3))})], 0)["a"].shape == (0, 3)

@@ -31,8 +31,18 @@ def valid(kind: str, value: Any) -> Any:
     return value
 
 
+class Written(io.StringIO):
+    """What a log's thread has written, all of it."""
+
+    by: Log
+
+    def getvalue(self) -> str:
+        assert self.by.flush(10)
+        return super().getvalue()
+
+
 class Local(TestClient):
-    log: io.StringIO
+    log: Written
 
     def lines(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self.log.getvalue().splitlines()]
@@ -47,8 +57,9 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
     with ExitStack() as stack:
 
         def started(**settings: Any) -> Local:
-            log = io.StringIO()
+            log = Written()
             gate = Gate(log=Log(log))
+            log.by = gate.log
             state = tmp_path_factory.mktemp("state")
             environment = replace(Environment({"topics": "topics"}, state=state), **settings)
             client = Local(Guard(create(gate, environment), gate))

@@ -50,6 +50,10 @@ def test_models_swaps_and_refusals(running: Running) -> None:
     client = Client(running.url, key="a" * 16)
     assert [model.name for model in client.models().models] == bundles.shipped()
     assert client.swap("topics").generation == 1
+    assert [model.name for model in client.unload("topics-paired").models] == ["topics"]
+    with pytest.raises(ServiceError, match="last one"):
+        client.unload("topics")
+    assert client.swap("topics-paired", "topics-paired").warnings == []
     with pytest.raises(ServiceError, match="abstain_below") as refused:
         client.classify(["a"], abstain_below=2)
     assert (refused.value.status, refused.value.code) == (422, "invalid")

@@ -98,6 +98,28 @@ def test_dropped_rows_never_run() -> None:
     assert waiting.take(1000) == ["b", "b", "b"]
 
 
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 20)), max_size=40), st.data())
+def test_each_clients_tokens_are_known_without_counting(
+    rows: list[tuple[str, int]], data: st.DataObject
+) -> None:
+    waiting: Waiting[tuple[str, int]] = Waiting()
+    left = []
+    for number, (client, length) in enumerate(rows):
+        waiting.push(length, float(number), (client, length), client)
+        left.append((client, length))
+        if data.draw(st.booleans()):
+            for row in waiting.take(30):
+                left.remove(row)
+    client = data.draw(st.sampled_from("abc"))
+    assert waiting.drop(lambda row: row[0] == client) == sum(row[0] == client for row in left)
+    left = [row for row in left if row[0] != client]
+    assert waiting.tokens == sum(length for _, length in left)
+    for name in "abc":
+        assert waiting.tokens_of(name) == sum(length for who, length in left if who == name)
+    assert len(waiting) == len(left)
+    assert set(waiting._tokens) == {name for name, _ in left}  # nobody is remembered for ever
+
+
 def test_wrong_calls_say_so() -> None:
     with pytest.raises(ValueError, match="no row of length 3"):
         choose({4: 1}, 3, 10)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import os
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,12 +17,11 @@ from xlt_serve import bundle, load, wire
 from xlt_serve.errors import UsageError
 from xlt_serve.serving import examples, settings
 from xlt_serve.serving.admission import Limits
-from xlt_serve.serving.registry import Registry
 from xlt_serve.serving.settings import Environment
-from xlt_serve.serving.worker_state import Shared, Wanted
 
 GERMAN = "Die Mannschaft gewann das Finale nach Elfmeterschießen."
 SPANISH = "El virus se propaga por el aire."
+JSON = {"Content-Type": "application/json"}
 
 
 def test_the_committed_schema_is_that_of_the_models() -> None:
@@ -74,12 +70,23 @@ def test_votes_of_a_long_request_have_one_seed_and_certificates(service: Local) 
         ({"texts": ["a"], "colour": "red"}, 422, "invalid"),
         ({"texts": ["a"], "bundle": "other"}, 404, "unknown_bundle"),
         ({"texts": ["a"] * 1001}, 413, "too_many_items"),
+        ({"texts": ["a"] * 10_000}, 413, "too_many_values"),
+        ({"texts": ["a"], "translations": [0] * 8000}, 422, "invalid"),
+        ({"texts": ["a"], "language": "x" * 65}, 422, "invalid"),
+        ({"texts": ["a"], "language": ["de", "x" * 65]}, 422, "invalid"),
+        ({"texts": ["a"], "language": "\ud800"}, 422, "invalid"),
+        ({"texts": ["a"], "bundle": "\ud800"}, 422, "invalid"),
+        ({"texts": ["a"], "bundle": "x" * 1000}, 404, "unknown_bundle"),
+        ({"texts": ["a"], "bundle": "x" * 1001}, 422, "invalid"),
+        ({"texts": ["a"], "mode": "smoothed", "noise": "x" * 65}, 422, "invalid"),
+        ({"texts": ["a"], "mode": "smoothed", "noise": "\ud800"}, 422, "invalid"),
+        ({"texts": ["a"]} | {str(number): 1 for number in range(4000)}, 422, "invalid"),
         ([], 422, "invalid"),
         ("text", 422, "invalid"),
     ],
 )
 def test_wrong_requests(service: Local, body: Any, status: int, code: str) -> None:
-    answer = service.post("/classify", json=body)
+    answer = service.post("/classify", content=json.dumps(body), headers=JSON)
     assert answer.status_code == status
     error = valid("Error", answer.json())["error"]
     assert error["code"] == code
@@ -102,7 +109,7 @@ def test_wrong_requests(service: Local, body: Any, status: int, code: str) -> No
     ],
 )
 def test_bodies_that_are_no_requests(service: Local, content: bytes, status: int) -> None:
-    answer = service.post("/classify", content=content)
+    answer = service.post("/classify", content=content, headers=JSON)
     assert answer.status_code == status
     valid("Error", answer.json())
 
@@ -116,7 +123,7 @@ def test_a_body_of_unknown_length_is_read_no_further_than_the_limit(service: Loc
             read += 1_000_000
             yield b"x" * 1_000_000
 
-    answer = service.post("/classify", content=chunks())
+    answer = service.post("/classify", content=chunks(), headers=JSON)
     assert answer.status_code == 413
 
 
@@ -124,8 +131,10 @@ def test_other_content_types_are_refused(service: Local) -> None:
     for kind in ("application/vnd.bentoml+pickle", "multipart/form-data", "text/plain"):
         answer = service.post("/classify", content=b"{}", headers={"Content-Type": kind})
         assert answer.status_code == 415, kind
-    zipped = service.post("/classify", content=b"{}", headers={"Content-Encoding": "gzip"})
+    assert service.post("/classify", content=b"{}").status_code == 415  # none at all
+    zipped = service.post("/classify", content=b"{}", headers=JSON | {"Content-Encoding": "gzip"})
     assert zipped.status_code == 415
+    assert zipped.json()["error"]["code"] == "content_encoding"
 
 
 @pytest.mark.parametrize(
@@ -147,7 +156,7 @@ def test_odd_texts_are_texts(service: Local, text: str) -> None:
 
 def test_an_item_that_is_none_does_not_sink_its_neighbours(service: Local) -> None:
     content = b'{"texts": ["a good game", null, 5, "", ["a", "b"], "half \\ud800", {"a": 1}]}'
-    body = valid("Answer", service.post("/classify", content=content).json())
+    body = valid("Answer", service.post("/classify", content=content, headers=JSON).json())
     codes = [p["error"] and p["error"]["code"] for p in body["predictions"]]
     assert codes == [None, "not_text", "not_text", "empty", "shape", "not_text", "not_text"]
 
@@ -178,7 +187,7 @@ def test_logs_have_no_texts_unless_asked_for(start: Start) -> None:
     for client in (silent, talking):
         client.post("/classify", json={"texts": [secret]})
         client.post("/classify", json={"texts": [secret], "mode": secret})
-        client.post("/classify", content=f'{{"{secret}": 1, "texts"'.encode())
+        client.post("/classify", content=f'{{"{secret}": 1, "texts"'.encode(), headers=JSON)
     assert secret not in silent.log.getvalue()
     assert secret in talking.log.getvalue()
     line = next(line for line in silent.lines() if line.get("status") == 200)
@@ -217,7 +226,7 @@ def test_a_deadline_is_kept_and_its_rows_are_dropped(
 ) -> None:
     """Whoever set it: a client's own is not reported as a failure of the service."""
     service = start(**environment)
-    asked |= {"texts": [GERMAN] * 500, "mode": "smoothed", "samples": 1000}
+    asked |= {"texts": [GERMAN] * 500, "mode": "smoothed", "samples": 500}
     answer = service.post("/classify", json=asked)
     assert answer.status_code == status
     assert valid("Error", answer.json())["error"]["code"] == "deadline"
@@ -286,7 +295,7 @@ def test_several_bundles_in_one_service(start: Start, second: Path) -> None:
 
 def test_a_swap_drops_no_request(start: Start, tmp_path: Path) -> None:
     admin = {"X-API-Key": "a" * 16}
-    client = start(admin_keys=("a" * 16,))
+    client = start(admin_keys=("a" * 16,), limits=Limits(wait=5.0))  # loading keeps the cores busy
     places = [str(copied(tmp_path / str(n), f"version {n}")) for n in range(2)]
     answers: list[tuple[int, str]] = []
     over = threading.Event()
@@ -358,12 +367,13 @@ def test_the_openapi_description_is_complete(service: Local) -> None:
 
 
 def test_the_answers_that_are_shown_are_given(start: Start) -> None:
-    """Up to what another processor rounds otherwise."""
+    """Up to what another processor rounds otherwise: one without VNNI adds products of int8 in 16 bits,
+    which overflow, so that probabilities move by hundredths."""
 
     def near(value: Any) -> Any:
         if isinstance(value, dict):
             return {key: near(one) for key, one in value.items()}
-        return pytest.approx(value, abs=0.05) if isinstance(value, float) else value
+        return pytest.approx(value, abs=0.1) if isinstance(value, float) else value
 
     client = start(bundles={name: name for name in bundle.shipped()})
     for name, shown in examples.PREDICTIONS.items():
@@ -418,13 +428,9 @@ def test_under_bentoml_there_are_probes_metrics_and_the_same_errors(
 ) -> None:
     monkeypatch.setenv("XLT_STATE", str(tmp_path))
     monkeypatch.setenv("XLT_BUNDLE", "topics")
-    from xlt_serve.service import Untimed, XltService
+    from xlt_serve.service import XltService
 
-    app = XltService.to_asgi()  # type: ignore[attr-defined]
-    kinds = {layer.cls for layer in app.user_middleware}
-    assert Untimed in kinds  # BentoML's own keeps a timer of every request for as long as it allows
-    assert not [kind for kind in kinds if kind.__name__ == "TimeoutMiddleware"]
-    with TestClient(app) as client:  # type: ignore[attr-defined]
+    with TestClient(XltService.to_asgi()) as client:  # type: ignore[attr-defined]
         assert client.get("/livez").status_code == 200
         assert client.get("/readyz").status_code == 200
         body = client.post("/classify", json={"texts": [GERMAN]}).json()
@@ -449,64 +455,16 @@ def test_under_bentoml_there_are_probes_metrics_and_the_same_errors(
 
 def test_messages_are_json_whatever_they_quote(service: Local) -> None:
     content = b'{"texts": ["a"], "\\ud800": 1}'
-    answer = service.post("/classify", content=content)
+    answer = service.post("/classify", content=content, headers=JSON)
     assert answer.status_code == 422
     json.dumps(answer.json()).encode()
 
 
-def test_workers_agree_through_a_folder_that_goes_with_the_last(tmp_path: Path) -> None:
-    folder = tmp_path / "state"
-    first = Shared(folder, {"a": "x"})
-    first.report(0)
-    assert first.wanted() == Wanted(0, {"a": "x"}, {})
-    assert list(first.workers()) == [os.getpid()]
-    (folder / "worker-999999999.json").write_text("{}")  # killed: nobody has this id
-    assert list(first.workers()) == [os.getpid()]
-    first.leave()
-    assert not folder.exists()
-    second = Shared(folder, {"a": "x", "b": "y"})
-    with second.turn():
-        assert second.want("b", "z") == 1
-        with pytest.raises(BlockingIOError), Shared(folder, {}).turn():
-            pass
-    second.leave()
-    again = Shared(folder, {"a": "x", "b": "y"})  # a worker that takes another's place
-    assert again.wanted() == Wanted(1, {"a": "x", "b": "z"}, {"b": 1})
-    other = Shared(folder, {"c": "w"})  # a service that was started anew, to serve something else
-    assert other.wanted() == Wanted(0, {"c": "w"}, {})
-
-
-def test_a_worker_that_can_not_read_for_a_moment_follows_later(
-    bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shared = Shared(tmp_path / "state", {"toy": str(bundle)})
-    written: list[str] = []
-    log = SimpleNamespace(write=lambda event, **_: written.append(event))
-    registry = Registry(shared, load, log)  # type: ignore[arg-type]
-    wanted, failures = shared.wanted, iter([OSError(24, "Too many open files")] * 2)
-
-    def unsteady() -> Wanted:
-        if (failure := next(failures, None)) is not None:
-            raise failure
-        return wanted()
-
-    async def main() -> None:
-        monkeypatch.setattr("xlt_serve.serving.registry.POLL", 0.001)
-        monkeypatch.setattr(shared, "wanted", unsteady)
-        shared._write(
-            shared._file,
-            {
-                "generation": 1,
-                "bundles": {"toy": str(bundle)},
-                "changed": {"toy": 1},
-                "configured": {"toy": str(bundle)},
-            },
-        )
-        task = asyncio.create_task(registry.follow())
-        async with asyncio.timeout(20):
-            while registry.generation < 1:
-                await asyncio.sleep(0.01)
-        task.cancel()
-
-    asyncio.run(main())
-    assert written == ["state_unreadable", "swapped"]
+def test_the_page_is_sent_whole_whatever_ranges_are_asked_for(service: Local) -> None:
+    ranges = "bytes=" + ",".join(f"{n}-{n}" for n in range(0, 3000, 2))
+    plain, asked = service.get("/"), service.get("/", headers={"Range": ranges})
+    assert (asked.status_code, asked.content) == (200, plain.content)
+    assert plain.headers["content-type"] == "text/html; charset=utf-8"
+    assert plain.headers["x-content-type-options"] == "nosniff"
+    assert "frame-ancestors 'none'" in plain.headers["content-security-policy"]
+    assert "accept-ranges" not in plain.headers

@@ -16,10 +16,10 @@ from xlt_training.loop import model
 from xlt_training.loop.types import Example
 
 from tests.xlt_serve.serving.conftest import Start, valid
-from xlt_serve import load
+from xlt_serve import load, modes
 from xlt_serve.errors import UsageError
 from xlt_serve.modes.base import Asked
-from xlt_serve.modes.zero_shot import Candidates, entailment
+from xlt_serve.modes.zero_shot import Candidates, ZeroShot, entailment
 from xlt_serve.runtime.steps import RunRequest, drive
 from xlt_serve.types import Prediction, Settings
 
@@ -123,6 +123,16 @@ def test_similarity_is_the_cosine_of_the_vectors(nli_bundle: Path) -> None:
             assert list(one.probabilities.values()) == pytest.approx(expected, abs=1e-4)
 
 
+def test_hypotheses_are_made_once_for_all_texts() -> None:
+    """A thousand texts may meet a hundred labels of two thousand characters each."""
+    options = Candidates(("Sport", "Politik"), template={"de": "Es geht um {}.", "*": "About {}."})
+    settings = Settings("zero_shot", options=options)
+    items = ["Das Spiel wurde gestern gewonnen.", "The match was won last night.", "Tor!"]
+    texts, _ = ZeroShot()._read(load().context, items * 3, settings)
+    assert len(texts) == 9
+    assert len({id(hypothesis) for text in texts for hypothesis in text.hypotheses}) == 4
+
+
 def test_templates_go_by_language() -> None:
     options = Candidates(("Sport",), template={"de": "Es geht um {}.", "*": "About {}."})
     assert options.hypotheses("de") == ("Es geht um Sport.",)
@@ -173,3 +183,15 @@ def test_over_http(start: Start, nli_bundle: Path) -> None:
     refused = client.post("/zero_shot", json=asked | {"bundle": "topics"})
     assert refused.status_code == 422
     assert "entailment" in valid("Error", refused.json())["error"]["message"]
+
+
+@pytest.mark.parametrize("scorer", ["nli", "similarity"])
+def test_of_a_long_text_no_more_is_kept_than_is_read(nli_bundle: Path, scorer: str) -> None:
+    classifier = load(nli_bundle)
+    long, settings = "goal " * 5000, modes.settings("zero_shot", labels=LABELS, scorer=scorer)
+    [kept], _ = ZeroShot()._read(classifier.context, [long], settings)
+    assert kept.count >= 5000
+    assert len(kept.ids) == classifier.encoder.max_length + 1
+    [answer] = classifier.zero_shot([long], LABELS, scorer=scorer)
+    assert answer.tokens == kept.count
+    assert answer.truncated

@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
 from tests.conftest import FILLER
-from xlt_serve.errors import BundleError, ItemError
+from xlt_serve.errors import BundleError, ItemError, TooMuch
+from xlt_serve.text import tokens as tokens_module
 from xlt_serve.text.tokens import LARGEST, Encoder, Tokens, check, shares
+from xlt_serve.types import Item
 
 LONG = " ".join(FILLER * 12)
 SHORT = "rain and snow"
@@ -34,6 +36,21 @@ def test_ids_are_those_of_transformers(
     assert tokens.pieces[0].type_ids == expected["token_type_ids"]
     assert tokens.count == len(reference(*sides, verbose=False)["input_ids"])
     assert tokens.truncated == (tokens.count > 64)
+
+
+@pytest.mark.parametrize("items", [["~! " * 30_000], ["~! " * 30] * 40, [(SHORT, LONG * 200)]])
+def test_windows_are_counted_before_they_are_made(
+    encoders: dict[str, Path], items: list[Item], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else short windows over 3 MB are 600,000 pieces, and only then too many."""
+    made, around = list[int](), tokens_module._Frame.around
+    monkeypatch.setattr(
+        tokens_module._Frame, "around", lambda *given: made.append(1) or around(*given)
+    )
+    encoder = Encoder(encoders["xlm-roberta"] / "tokenizer.json", 40)
+    with pytest.raises(TooMuch, match=r"windows.*read in 50"):
+        encoder.encode(items, "windows", 8, most=50)
+    assert len(made) <= 100
 
 
 @pytest.mark.parametrize("item", [LONG, (SHORT, LONG), (LONG, SHORT), (LONG, LONG)])

@@ -13,7 +13,7 @@ from xlt_serve.translation.cache import Key, TranslationCache
 from xlt_serve.translation.protocol import Translation
 from xlt_serve.translation.sanity import nonsense
 from xlt_serve.translation.sentences import head, pieces
-from xlt_serve.translation.statistics import Event, Statistics
+from xlt_serve.translation.statistics import OTHER, PAIRS, Event, Statistics
 
 TEXTS = st.text(alphabet=st.sampled_from("ab 。.!?\n  é字"), max_size=200)
 
@@ -147,3 +147,16 @@ def test_statistics_add_up() -> None:
     rows = {(row["engine"], row["kind"]): row for row in statistics.snapshot()}
     assert rows["a", "cached"]["texts"] == 4
     assert rows["a", "translated"]["engine_seconds"] == 0.75
+
+
+def test_statistics_of_any_number_of_languages_are_bounded() -> None:
+    statistics = Statistics()
+    statistics(Event("a", "de", "en", "cached", 1))
+    for number in range(3 * PAIRS):
+        statistics(Event("a", f"x{number}", "en", "missing", 1))
+    statistics(Event("a", "de", "en", "cached", 1))
+    rows = statistics.snapshot()
+    assert len(rows) <= PAIRS + 1
+    assert statistics.texts("missing") == 3 * PAIRS
+    assert statistics.texts("cached") == 2
+    assert {row["source"] for row in rows} >= {"de", OTHER}

@@ -323,3 +323,16 @@ def test_closed_translators_refuse(translators: Translators) -> None:
     translators.close()
     with pytest.raises(RuntimeError, match="closed"):
         translators.translate(["a"], ["de"], "en")
+
+
+def test_a_language_of_a_megabyte_is_none_and_is_not_kept() -> None:
+    shouting = Shouting()
+    one = router(shouting)
+    long = "x" * 1_000_000
+    found = asyncio.run(one.translate(["a", "b"], [long, "de"], "en"))
+    assert isinstance(found[0], Untranslated)
+    assert found[0].code == "language"
+    assert len(found[0].message) < 200
+    assert isinstance(found[1], Translation)
+    assert [row["source"] for row in one.statistics.snapshot()] == ["de"]
+    assert shouting.calls == [["b"]]
