@@ -27,7 +27,7 @@ trap 'rm -rf "$work"' EXIT
 echo "== install"
 "${PYTHON:-python3}" -m venv "$venv"
 pip() { "$venv/bin/pip" --disable-pip-version-check "$@"; }
-pip install -q -e '.[dev]' -e '.[gpu]' polygraphy onnx-graphsurgeon
+pip install -q -e xlt_serve/models -e '.[dev]' -e '.[gpu]' polygraphy onnx-graphsurgeon
 # Training brings the CPU's onnxruntime, and the two overwrite each other: only one may stay.
 pip uninstall -q -y onnxruntime onnxruntime-gpu
 pip install -q 'onnxruntime-gpu[cuda,cudnn]>=1.23'

@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.pss import proportional_megabytes
 from xlt_serve import bundle as bundles
 from xlt_serve.runtime.graph_io import Feeds, GraphIO, random_pieces
 from xlt_serve.runtime.open_graph import described, io_of
@@ -118,14 +119,6 @@ def measure(folder: Path, way: str) -> dict[str, float]:
 def inputs(io: GraphIO[Any]) -> Feeds:
     """A batch for a graph; no noise: what a plain request is to the perturbed one."""
     return io.feeds([io.row(piece) for piece in PIECES])
-
-
-def proportional_megabytes() -> float:
-    """Shared pages count for this process's part only, mapped weights included."""
-    for line in Path("/proc/self/smaps_rollup").read_text().splitlines():
-        if line.startswith("Pss:"):
-            return int(line.split()[1]) / 1024
-    raise OSError("/proc/self/smaps_rollup has no Pss")
 
 
 def summarise(rounds: list[dict[str, dict[str, float]]]) -> dict[str, Any]:

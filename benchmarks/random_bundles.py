@@ -69,6 +69,7 @@ def save(
         tokenizer="tokenizer.json",
         max_length=network.encoding.max_length,
         pad_id=pad_id,
+        noise={"at": at} if "perturbed" in graphs else {},
         checks=dict(checks or {}),
     )
     return bundles.save(folder, manifest)

@@ -33,6 +33,7 @@ from pathlib import Path
 from typing import Any
 
 from xlt_serve.bench.machine import machine
+from xlt_serve.bundle import MODELS
 
 ROOT = Path(__file__).parent.parent
 HERE = Path(__file__).parent
@@ -71,7 +72,7 @@ def main() -> None:
 
 def small(options: argparse.Namespace) -> dict[str, Any]:
     checkpoint = options.work / "small"
-    tokenizer = ROOT / "training" / "xlt_training" / "encoders" / "small"
+    tokenizer = MODELS / "encoders" / "small"
     bundles = prepared(
         checkpoint, tokenizer, lambda: encoder_of(str(tokenizer), checkpoint), options.work
     )

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks import random_bundles
-from benchmarks.peers import checkpoint, environments
+from benchmarks.peers import environments
 from xlt_serve.bench.server_process import ServerProcess, free_port, started
 from xlt_serve.runtime.session import available_cores
 
@@ -123,11 +122,28 @@ def peers(made: dict[str, Path], wanted: Sequence[str] | None) -> list[Peer]:
     return [peer for peer in out if wanted is None or peer.name in wanted]
 
 
-# The weights, as each server wants them.
+# The weights, as each server wants them. What makes them is imported there: it takes seconds, and
+# processes that only ask a server need none of it.
+
+
+def small_checkpoint(folder: Path) -> Path:
+    """The shipped encoder with a head that means nothing, as a transformers folder."""
+    from xlt_training.loop import pretrained
+
+    from benchmarks.peers import checkpoint
+
+    if not (folder / "model.safetensors").is_file():
+        place = pretrained.resolve("small")
+        pretrained.load_classifier(place, {"num_labels": checkpoint.LABELS}).save_pretrained(folder)
+        pretrained.save_tokenizer(pretrained.load_tokenizer(place), folder)
+    return folder
 
 
 def prepare(work: Path, data: Path) -> dict[str, Path]:
     """The checkpoint with its tokenizer, and bundles of it."""
+    from benchmarks import random_bundles
+    from benchmarks.peers import checkpoint
+
     folder = work / "checkpoint"
     checkpoint.save(folder)
     tokenizer = data / "tokenizers" / "xlm-roberta" / "tokenizer.json"
