@@ -149,6 +149,15 @@ class Journal:
         with contextlib.suppress(OSError):  # not empty: someone else's file is in it
             self.folder.rmdir()
 
+    def dismiss(self, order: dict[str, Any]) -> None:
+        """What a run of this order left that was killed when its output was whole already."""
+        if not self.folder.is_dir():
+            return
+        if self.order() == order or all(map(_unclaimed, self.folder.iterdir())):
+            # The output is there, whatever becomes of this.
+            with contextlib.suppress(UsageError, DataError), self.locked():
+                self.remove()
+
     def recover(self) -> Recovered:
         """Where the last run stood. What it wrote beyond that is cut off."""
         out = Recovered()
@@ -230,9 +239,8 @@ class Journal:
         if not self.folder.is_dir() or self.order() is not None:
             return
         for file in sorted(self.folder.iterdir()):
-            # What a run leaves that is killed before its claim.
-            left = file.name == f"{RUN}.half" or (file.name == "lock" and not file.stat().st_size)
-            if not left and (file.name in FOLDERS or FILES.fullmatch(file.name)):
+            ours = file.name in FOLDERS or FILES.fullmatch(file.name)
+            if ours and not _unclaimed(file):
                 raise UsageError(
                     file, "is there already and of no run of ours", "move it away, or give --work"
                 )
@@ -270,6 +278,11 @@ def write_whole(file: Path, data: bytes) -> None:
     """All or nothing under the final name."""
     with explained(file):
         bundles.write_whole(file, data)
+
+
+def _unclaimed(file: Path) -> bool:
+    """What a run leaves that is killed before it claims its folder, or when all the rest is gone."""
+    return file.name == f"{RUN}.half" or (file.name == "lock" and not file.stat().st_size)
 
 
 def _entry(line: bytes) -> dict[str, Any] | None:

@@ -50,9 +50,10 @@ def score(order: Order, quiet: bool = True, open_predictor: Open | None = None) 
     stamps = [places.stamp(source) for source in sources]
     wanted = _jsoned(essence(order, bundle, found.units))
     done = publish.finished_before(order, found, wanted)
-    if done is not None:
-        return Summary(done, "")
     journal = Journal(publish.work_folder(order))
+    if done is not None:
+        journal.dismiss(wanted)
+        return Summary(done, "")
     journal.refuse_foreign()
     with journal.locked():
         state = _begun(order, journal, wanted)

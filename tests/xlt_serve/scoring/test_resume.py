@@ -171,6 +171,44 @@ def test_every_window_can_be_the_last(
         (tmp_path / f"{out}.score.json").unlink()
 
 
+@pytest.mark.parametrize("left", ["all", "lock"])
+def test_what_a_kill_after_the_last_rename_left_goes(
+    bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: str
+) -> None:
+    order = Order(str(write(tmp_path / "i.csv", rows(60))), str(tmp_path / "o.csv"), str(bundle))
+    work = tmp_path / "o.csv.partial"
+
+    def die(self: Journal) -> None:
+        if left == "lock":
+            self.clear()
+        raise Stop
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Journal, "remove", die)
+        with pytest.raises(Stop):
+            score(order, open_predictor=opening())
+    # A kill leaves the lock, which nobody holds.
+    work.mkdir(exist_ok=True)
+    (work / "lock").touch()
+    made = (tmp_path / "o.csv").read_bytes()
+    assert score(order, open_predictor=opening()).counts.rows == 60
+    assert not work.exists()
+    assert (tmp_path / "o.csv").read_bytes() == made
+
+
+def test_what_is_not_ours_stays_beside_a_whole_output(bundle: Path, tmp_path: Path) -> None:
+    order = Order(str(write(tmp_path / "i.csv", rows(60))), str(tmp_path / "o.csv"), str(bundle))
+    score(order, open_predictor=opening())
+    work = tmp_path / "o.csv.partial"
+    work.mkdir()
+    for name in ("lock", "final", "notes"):
+        (work / name).write_text("mine")
+    assert score(order, open_predictor=opening()).counts.rows == 60
+    assert {file.name: file.read_text() for file in work.iterdir()} == dict.fromkeys(
+        ("lock", "final", "notes"), "mine"
+    )
+
+
 def test_what_changed_is_named(
     bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
