@@ -32,6 +32,7 @@ def recipe(name: str, out: Path) -> str:
     return line.replace(f"build/{name}", shlex.quote(str(out)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "locks"), [("sbom.json", [SERVE]), ("sbom-gpu.json", [GPU, CUDA])]
 )

@@ -100,6 +100,7 @@ def test_both_have_the_licence(wheel: Path) -> None:
     assert (MODELS / "LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", ["clone", "wheel"])
 def test_a_folder_called_training_shadows_nothing(source: str, site: Path, tmp_path: Path) -> None:
     """In the working directory, which Python searches first."""

@@ -34,6 +34,7 @@ def call(monkeypatch: pytest.MonkeyPatch, encoder: Path, data: Path, *more: obje
     return out
 
 
+@pytest.mark.slow
 def test_from_the_call_to_the_table(
     encoder: Path,
     toy_data: Path,

@@ -213,6 +213,7 @@ def test_what_is_kept_is_of_one_encoder(
         robustness.Benchmark(benchmark.options)
 
 
+@pytest.mark.slow
 def test_from_the_models_to_the_report(
     benchmark: robustness.Benchmark,
     served: Classifier,

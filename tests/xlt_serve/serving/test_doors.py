@@ -257,6 +257,7 @@ def post(running: Running, body: str, key: str, items: int) -> int:
         return error.code if told else 0
 
 
+@pytest.mark.slow
 def test_a_light_client_is_not_refused_beside_a_heavy_one(running: Running) -> None:
     """Eight connections of 1,000 items each, over and over, with a key of their own."""
     over, heavy, light = threading.Event(), Counter[int](), Counter[int]()

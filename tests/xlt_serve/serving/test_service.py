@@ -293,6 +293,7 @@ def test_several_bundles_in_one_service(start: Start, second: Path) -> None:
         assert body["bundle"]["version"] == versions[name or "first"]
 
 
+@pytest.mark.slow
 def test_a_swap_drops_no_request(start: Start, tmp_path: Path) -> None:
     admin = {"X-API-Key": "a" * 16}
     client = start(admin_keys=("a" * 16,), limits=Limits(wait=5.0))  # loading keeps the cores busy

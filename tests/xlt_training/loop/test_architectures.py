@@ -87,7 +87,12 @@ MAKERS = {
 }
 
 
-@pytest.fixture(scope="module", params=sorted(MAKERS))
+SLOW = {"modernbert-cls": pytest.mark.slow}  # it differs in its head alone
+
+
+@pytest.fixture(
+    scope="module", params=[pytest.param(name, marks=SLOW.get(name, ())) for name in sorted(MAKERS)]
+)
 def model(request: pytest.FixtureRequest, encoders: dict[str, Path]) -> Classifier:
     torch.manual_seed(0)
     tokenizer = AutoTokenizer.from_pretrained(encoders["bert"])
