@@ -35,12 +35,12 @@ test: .venv/installed
 test-all: .venv/installed
 	.venv/bin/pytest -n auto -m "not gpu"
 
-# Lines that tests reach, by room. On Python 3.11 tests take half as long again under it, so CI runs it
+# Lines that tests reach, by room; `make test` judges whether they pass. On Python 3.11 tests take half as long again under it, so CI runs it
 # over the rooms whose tests start no service and train nothing; `make coverage TESTS=tests` is all of it.
 ROOMS := text smoothing translation
 TESTS ?= $(ROOMS:%=tests/xlt_serve/%) tests/xlt_serve/test_bundle.py tests/xlt_serve/test_calibration.py
 coverage: .venv/installed
-	.venv/bin/pytest -q -n auto -m "not slow and not gpu" --cov --cov-report= $(TESTS)
+	.venv/bin/pytest -q -n auto -m "not slow and not gpu" --cov --cov-report= $(TESTS) || true
 	@for room in xlt_serve/*/ training/xlt_training/*/ xlt_serve/bundle.py xlt_serve/calibration.py; do \
 		case $$room in */) files="$$room*";; *) files=$$room;; esac; \
 		total=$$(.venv/bin/coverage report --include="$$files" --format=total 2>/dev/null) && \

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from filelock import FileLock
+from hypothesis import HealthCheck, settings
 
 from tests import ROOT, graphs
 from xlt_serve import bundle as bundles
@@ -25,6 +26,12 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["BENTOML_DO_NOT_TRACK"] = "true"
 os.environ["PROMETHEUS_MULTIPROC_DIR"] = tempfile.mkdtemp(prefix="xlt-metrics-")
+
+# The same examples each time, however slow the machine; ``--hypothesis-profile default`` looks for others.
+settings.register_profile(
+    "house", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("house")
 
 WORDS = {
     "sports": [

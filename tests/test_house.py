@@ -203,7 +203,11 @@ def test_the_top_level_is_the_agreed_one() -> None:
     if not (ROOT / ".git").exists():
         pytest.skip("no clone: git can't say which files are the project's")
     listed = subprocess.run(
-        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
+        ["git", "-c", "safe.directory=*", "ls-files"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
     ).stdout.splitlines()
     found = {line.partition("/")[0] for line in listed}
     assert {name for name in found if not name.startswith(".")} - TOP == set()

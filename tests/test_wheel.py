@@ -40,7 +40,11 @@ def listed(*folders: str) -> set[str]:
     if not (ROOT / ".git").exists():
         pytest.skip("no clone: git can't say which files are the project's")
     done = subprocess.run(
-        ["git", "ls-files", *folders], cwd=ROOT, capture_output=True, text=True, check=True
+        ["git", "-c", "safe.directory=*", "ls-files", *folders],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     return {name for name in done.stdout.splitlines() if (ROOT / name).exists()}
 

@@ -49,7 +49,7 @@ def against_a_server(seconds: float, loop: Callable[[Send], Awaitable[LoadRun]])
 
 def test_a_closed_loop_keeps_its_clients_busy() -> None:
     run = against_a_server(0.02, lambda send: loops.closed(send, 5, 0.8, warm_up=0.2))
-    assert run.seconds == pytest.approx(0.8, abs=0.2)
+    assert 0.79 <= run.seconds < 5
     assert statistics.median(sample.latency for sample in run.samples) >= 0.02
     total = len(run.samples)
     assert 40 < total <= 5 * 0.8 / 0.02 + 10  # and what was under way at either end

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -51,10 +51,9 @@ class Local(TestClient):
 Start = Callable[..., Local]
 
 
-@pytest.fixture(scope="session")
-def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
-    """Start services with these settings; all end with the session."""
-    with ExitStack() as stack:
+@contextlib.contextmanager
+def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
+    with contextlib.ExitStack() as stack:
 
         def started(**settings: Any) -> Local:
             log = Written()
@@ -69,10 +68,18 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
         yield started
 
 
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
+    """Start services with these settings; all end with the module: each has threads of its own."""
+    with services(tmp_path_factory) as started:
+        yield started
+
+
 @pytest.fixture(scope="session")
-def service(start: Start) -> Local:
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Local]:
     """The shipped bundle, default limits, no keys."""
-    return start()
+    with services(tmp_path_factory) as started:
+        yield started()
 
 
 @pytest.fixture(scope="session")

@@ -29,7 +29,7 @@ class Listening:
         with socket.socket() as made:
             if receive_buffer:
                 made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
-            made.settimeout(5)
+            made.settimeout(60)
             made.connect(("127.0.0.1", self.port))
             yield made
 
@@ -76,9 +76,9 @@ def answers(data: bytes) -> list[Heard]:
 
 @contextlib.contextmanager
 def listening(app: App, **limits: Any) -> Iterator[Listening]:
-    """``limits`` on top of short times, so that tests wait for little."""
-    short = {"header_timeout": 0.2, "idle_timeout": 0.2, "write_timeout": 0.3, "drain_timeout": 1.0}
-    environment = replace(Environment({}), **(short | limits))
+    """``limits`` on top of long times: where the machine is crowded, only the test of a time may meet it."""
+    patient = dict.fromkeys(["header_timeout", "idle_timeout", "write_timeout"], 20.0)
+    environment = replace(Environment({}), **(patient | {"drain_timeout": 20.0} | limits))
     kind = type("Small", (BoundedProtocol,), {"environment": environment})
     config = uvicorn.Config(app, http=kind, log_config=None, lifespan="on", loop="uvloop")  # type: ignore[arg-type]
     server = uvicorn.Server(config)
@@ -94,5 +94,5 @@ def listening(app: App, **limits: Any) -> Iterator[Listening]:
             yield Listening(door.getsockname()[1], server)
         finally:
             server.should_exit = True
-            thread.join(10)
+            thread.join(60)
             assert not thread.is_alive(), "the server did not end"

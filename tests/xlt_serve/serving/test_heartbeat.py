@@ -44,8 +44,8 @@ def test_a_step_that_takes_long_is_seen() -> None:
 
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(heartbeat, "HANGS", 0.1)
-    monkeypatch.setattr(heartbeat, "DEAD", 0.5)
+    monkeypatch.setattr(heartbeat, "HANGS", 0.4)
+    monkeypatch.setattr(heartbeat, "DEAD", 1.5)
 
 
 def hang(seconds: float) -> None:
@@ -67,22 +67,24 @@ def watched(*hangs: float) -> tuple[list[dict[str, Any]], int]:
 
     asyncio.run(main())
     assert log.flush(10)
-    return [json.loads(line) for line in written.getvalue().splitlines()], len(ends)
+    told = [json.loads(line) for line in written.getvalue().splitlines()]
+    # On a crowded machine it stands elsewhere, too.
+    return [line for line in told if line["where"][-1].endswith((" hang", " step"))], len(ends)
 
 
 @pytest.mark.usefixtures("short")
 def test_a_loop_that_stands_is_told_of_once_each_time() -> None:
-    told, ends = watched(0.3, 0.3)
+    told, ends = watched(0.9, 0.9)
     assert [line["event"] for line in told] == ["loop_stands", "loop_stands"]
     assert told[0]["level"] == "error"
-    assert told[0]["seconds"] >= 0.1
+    assert told[0]["seconds"] >= 0.4
     assert told[0]["where"][-1].endswith(" hang")
     assert not ends
 
 
 @pytest.mark.usefixtures("short")
 def test_a_loop_that_stands_for_too_long_is_dead() -> None:
-    told, ends = watched(2.0)
+    told, ends = watched(4.0)
     assert [line["event"] for line in told] == ["loop_stands", "loop_dead"]
     assert told[1]["where"][-1].endswith(" hang")
     assert ends == 1
@@ -94,7 +96,7 @@ def test_a_loop_in_a_debugger_is_not_dead() -> None:
     exec("def step(seconds):\n    time.sleep(seconds)", stepping)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tests.xlt_serve.serving.test_heartbeat.hang", stepping["step"])
-        assert watched(1.5) == ([], 0)
+        assert watched(3.0) == ([], 0)
 
 
 WORKER = """
@@ -142,11 +144,11 @@ def test_a_worker_whose_loop_stands_ends_and_lets_its_clients_go(
     assert asked(port, b"hello\n") == b"ok\n"
     with contextlib.suppress(ConnectionError):
         assert asked(port, b"hang\n") == b""
-    assert process.wait(10) == 70
+    assert process.wait(60) == 70
     assert process.stderr is not None
     told = [json.loads(line) for line in process.stderr.read().splitlines()]
+    told = [line for line in told if line["where"][-1].endswith(" answer")]
     assert [line["event"] for line in told] == ["loop_stands", "loop_dead"]
-    assert told[-1]["where"][-1].endswith(" answer")
 
 
 def test_a_worker_that_was_stopped_goes_on(worker: tuple[subprocess.Popen[str], int]) -> None:

@@ -92,7 +92,7 @@ def test_a_child_that_dies_is_told(second: Path, monkeypatch: pytest.MonkeyPatch
     for ending, says in (
         ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", "died of SIGSEGV"),
         ("raise SystemExit(3)", "ended with 3 and without an answer"),
-        ("a = []\nwhile True: a.append(b'x' * 50_000_000)", "bytes"),
+        ("import time\na = []\nwhile True: a.append(b'x' * 50_000_000); time.sleep(0.05)", "bytes"),
     ):
         monkeypatch.setattr(rehearsal, "CHILD", ["-c", ending])
         monkeypatch.setattr(rehearsal, "MEMORY", 200_000_000)

@@ -113,7 +113,7 @@ def test_a_crash_within_a_call_is_an_error_and_the_next_call_works(apertium: Ape
         group = apertium._pipes["spa-eng"].process.pid
         os.killpg(group, signal.SIGSTOP)
         call = asyncio.ensure_future(english(apertium, "Hola mundo."))
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(1)
         os.killpg(group, signal.SIGKILL)
         with pytest.raises(TranslationError, match="ended before it had answered"):
             await call
@@ -123,10 +123,10 @@ def test_a_crash_within_a_call_is_an_error_and_the_next_call_works(apertium: Ape
 
 
 def test_a_hanging_pipeline_is_ended_and_replaced(apertium: Apertium) -> None:
-    one = Router({"apertium": Engine(apertium, timeout=2.0)})
+    one = Router({"apertium": Engine(apertium, timeout=5.0)})
 
     async def hang() -> tuple[object, object, int]:
-        await one.translate(["Hola mundo."], ["es"], "en")
+        await english(apertium, "Hola mundo.")
         group = apertium._pipes["spa-eng"].process.pid
         os.killpg(group, signal.SIGSTOP)
         (late,) = await one.translate(["La casa es grande."], ["es"], "en")
@@ -135,7 +135,7 @@ def test_a_hanging_pipeline_is_ended_and_replaced(apertium: Apertium) -> None:
 
     begun = time.monotonic()
     late, again, group = asyncio.run(hang())
-    assert time.monotonic() - begun < 10
+    assert time.monotonic() - begun < 60
     assert isinstance(late, Untranslated)
     assert late.code == "timeout"
     assert again == Translation("The house is red.", "apertium", 1.0)

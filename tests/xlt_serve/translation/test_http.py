@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -110,12 +111,14 @@ def test_a_server_that_drips_is_given_up() -> None:
         begun = time.monotonic()
         with pytest.raises(TimeoutError):
             translate(Http(url, timeout=0.3), "a" * 100)
-        assert time.monotonic() - begun < 3
+        assert time.monotonic() - begun < 4
 
 
 def test_a_hanging_server_costs_the_timeout_and_no_more() -> None:
+    over = threading.Event()
+
     def hang(body: dict[str, Any]) -> Answer:
-        time.sleep(1.5)
+        over.wait(60)
         return shout(body)
 
     with libretranslate(hang) as (url, _), libretranslate(shout) as (other, _):
@@ -123,7 +126,8 @@ def test_a_hanging_server_costs_the_timeout_and_no_more() -> None:
         one = Router({"slow": Engine(slow, timeout=0.2), "quick": Engine(quick)})
         begun = time.monotonic()
         (out,) = asyncio.run(one.translate(["a"], ["zh"], "en"))
-        assert time.monotonic() - begun < 1.4
+        assert time.monotonic() - begun < 20
+        over.set()
         one.close()
     assert out == Translation("A", "quick")
 

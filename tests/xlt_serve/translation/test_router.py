@@ -81,7 +81,7 @@ def test_the_next_engine_takes_over(first: Shouting) -> None:
     one = router(first, Shouting())
     begun = time.monotonic()
     assert ask(one, ["hallo"]) == [Translation("HALLO", "shouting", 0.5)]
-    assert time.monotonic() - begun < 2
+    assert time.monotonic() - begun < 15
 
 
 def test_only_what_failed_falls_back() -> None:
@@ -175,7 +175,7 @@ def test_the_deadline_keeps_what_is_ready() -> None:
     one = Router(engines, {"de": ["quick"], "fr": ["slow"]})
     begun = time.monotonic()
     ready, late = asyncio.run(one.translate(["a", "b"], ["de", "fr"], "en", 0.1))
-    assert time.monotonic() - begun < 2
+    assert time.monotonic() - begun < 15
     assert isinstance(ready, Translation)
     assert isinstance(late, Untranslated)
     assert late.code == "timeout"
@@ -314,7 +314,7 @@ def test_the_shorter_of_two_limits_holds() -> None:
             (out,) = asyncio.run(translators.translate_async(["a"], ["de"], "en", seconds))
         assert isinstance(out, Untranslated)
         assert out.message == "no translation within 0.05 s"
-        assert time.monotonic() - begun < 5
+        assert time.monotonic() - begun < 15
 
 
 def test_closed_translators_refuse(translators: Translators) -> None:
