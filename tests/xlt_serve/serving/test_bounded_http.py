@@ -345,7 +345,7 @@ HALF = b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{"
 def test_half_sent_bodies_take_no_place_from_whole_requests() -> None:
     """One after the other they drive each other out, and are told so."""
     with contextlib.ExitStack() as stack:
-        server = stack.enter_context(listening(app, max_connections=10))
+        server = stack.enter_context(listening(app, max_connections=10, idle_timeout=0.3))
         stack.enter_context(counted("connections", 21))
         halves = [stack.enter_context(server.client()) for _ in range(30)]
         for half in halves:

@@ -261,7 +261,7 @@ def test_a_service_that_is_told_to_stop_finishes_what_it_accepted(tmp_path: Path
 
         async def main() -> int:
             async with httpx.AsyncClient(timeout=60) as client:
-                long = {"texts": TEXTS * 8, "mode": "smoothed", "samples": 500}
+                long = {"texts": TEXTS * 8, "mode": "smoothed", "samples": 1000, "radius": 0.3}
                 task = asyncio.create_task(client.post(f"{running.url}/classify", json=long))
                 await accepted(client, running)
                 running.process.send_signal(signal.SIGTERM)
