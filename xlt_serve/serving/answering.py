@@ -261,6 +261,7 @@ def demand_of(asked: Asked, cost: Cost, most: int, chunks: int = 1) -> Estimate:
     its translation the longer counts."""
     sizes = [size_of(item) for item in asked.items]
     text = sum(sizes) + chunks * cost.beside
+    text += cost.passes * sum(min(size, cost.again) for size in sizes)
     if asked.translations is not None:
         given = [size_of(item) for item in asked.translations]
         sizes = [max(pair) for pair in zip(sizes, given, strict=True)]

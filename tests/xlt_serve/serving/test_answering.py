@@ -39,6 +39,12 @@ def test_of_a_text_no_more_counts_than_is_read(texts: list[str], passes: int, mo
     )
 
 
+def test_what_every_pass_tokenises_anew_is_counted() -> None:
+    """Draws of synonyms: of a text of 99 kB no more than a draw keeps."""
+    found = answering.demand_of(asked(["a" * 99_000, "ab"]), Cost(passes=10, again=8192), 1536)
+    assert found.text == 99_002 + 10 * (8192 + 2)
+
+
 def test_windows_labels_and_pairs_are_counted_before_anything_is_tokenised() -> None:
     windows = answering.demand_of(asked(["a b " * 24_999], long="windows"), Cost(), 1536)
     assert 4 * 24_999 - 1536 <= windows.bytes <= 4 * 24_999

@@ -759,6 +759,28 @@ def test_a_smoothed_request_may_draw_so_many_tokens() -> None:
     scheduler.close()
 
 
+@pytest.mark.parametrize(("drawn", "thread"), [(None, "finish"), (10**6, "prepare")])
+def test_a_vote_goes_on_where_others_answers_need_not_wait(drawn: int | None, thread: str) -> None:
+    """Its next draws may have to be tokenised."""
+    scheduler, threads = Scheduler(Limits(speed=1e9)), list[str]()
+
+    def steps() -> Steps[None]:
+        for _ in range(3):
+            threads.append(threading.current_thread().name)
+            yield RunRequest("squares", [Word("x")])
+
+    async def main() -> None:
+        ticket = scheduler.admit(1, drawn=drawn)
+        await scheduler.predict(ticket, steps(), Squares())
+        scheduler.leave(ticket)
+
+    asyncio.run(main())
+    scheduler.close()
+    assert threads[0].startswith("prepare")
+    assert len(threads) == 3
+    assert all(name.startswith(thread) for name in threads[1:])
+
+
 def test_bytes_that_are_cut_off_are_work_too() -> None:
     """They are tokenised: 8 MB of texts of which eight tokens each are read are no short request."""
     scheduler = Scheduler(Limits(speed=1000, wait=2))
@@ -801,7 +823,9 @@ def test_no_long_text_is_prepared_on_the_event_loop(
         return [Prediction("x") for _ in part]
 
     loaded = opened(Squares(), predictions)
-    loaded.classifier.context.bundle = SimpleNamespace(manifest=SimpleNamespace(checks={}))
+    loaded.classifier.context.bundle = SimpleNamespace(
+        manifest=SimpleNamespace(checks={}, noise={})
+    )
     query = Asked(items, settings, translations)
     done = asyncio.run(answering.answer(scheduler, loaded, query, 10))
     scheduler.close()
