@@ -113,6 +113,7 @@ def admitted(
         timeout,
         generators=max(1, chunks),
         rows=demand.rows,
+        items=len(asked.items),
         most=asked.windows,
         elsewhere=to_translate(classifier, asked),
         small=cost.light,

@@ -802,6 +802,8 @@ def test_bytes_that_are_cut_off_are_work_too() -> None:
         (Settings(max_length=8), ["a b " * 25_000], None),
         (Settings(max_length=8), ["a b " * 25_000] * 32, None),
         (Settings(), ["a"] * 40 + ["a b " * 300], None),
+        (Settings(), [None] * 9, None),
+        (Settings(), [""] * 1000, None),
         (Settings(), [("a " * 200, "b " * 300)], None),
         (Settings(long="windows"), ["a b " * 250], None),
         (Settings("translate", max_length=8), ["a"], ["a b " * 250]),
@@ -834,7 +836,17 @@ def test_no_long_text_is_prepared_on_the_event_loop(
     assert all(name.startswith("prepare") for name in threads)
 
 
-def test_a_short_text_is_prepared_on_the_event_loop() -> None:
+def test_items_without_text_are_work_too() -> None:
+    scheduler = Scheduler(Limits(speed=1e9))
+    ticket = scheduler.admit(0, rows=1000, items=1000, small=True)
+    assert scheduler.waiting_seconds(work=100) > 0.015
+    assert not ticket.small
+    scheduler.leave(ticket)
+    scheduler.close()
+
+
+@pytest.mark.parametrize("items", [["a b " * 200], ["a b", None, "", *["c"] * 5]])
+def test_a_few_short_texts_are_prepared_on_the_event_loop(items: list[Any]) -> None:
     scheduler, threads = Scheduler(Limits(speed=1e9)), set[str]()
 
     def predictions(part: Sequence[Any]) -> Steps[list[Prediction]]:
@@ -843,7 +855,7 @@ def test_a_short_text_is_prepared_on_the_event_loop() -> None:
         return [Prediction("x") for _ in part]
 
     loaded = opened(Squares(), predictions)
-    asyncio.run(answering.answer(scheduler, loaded, Asked(["a b " * 200], Settings()), 10))
+    asyncio.run(answering.answer(scheduler, loaded, Asked(items, Settings()), 10))
     scheduler.close()
     assert threads == {threading.current_thread().name}
 
