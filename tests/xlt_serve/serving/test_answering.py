@@ -19,6 +19,7 @@ from xlt_serve.serving import answering
 from xlt_serve.serving.admission import BYTES_PER_TOKEN, Limits, Ticket
 from xlt_serve.serving.answering import AnsweredQuery, Estimate
 from xlt_serve.serving.failures import Refusal
+from xlt_serve.serving.registry import least_sizes
 from xlt_serve.types import Prediction, Settings
 
 
@@ -189,13 +190,19 @@ def test_labels_are_counted_where_they_run_on_their_own() -> None:
 
 
 def test_an_answer_that_is_sure_to_be_too_large_is_refused_before_the_work() -> None:
-    labels = ["a" * 1000, "b" * 500]
+    sizes = least_sizes(["a" * 1000, "b" * 500])
     for texts, top_k, most, fits in (
         (["x"] * 10, None, 15_100, True),
         (["x"] * 10, None, 15_099, False),
         (["x"] * 10, 1, 5_050, True),
         (["x"] * 10, 1, 5_049, False),
-        (["x", "", None, 7], None, 1_510, True),  # an error names no label
+        (["x"] * 10, 9, 15_100, True),
+        (["x", "", None, 7, ("x", "y")], None, 1_510, True),  # an error names no label
+        (["x", "", None, 7, ("x", "y")], None, 1_509, False),
     ):
         with contextlib.nullcontext() if fits else pytest.raises(Refusal, match="an answer may"):
-            answering.refuse_large_answer(texts, labels, top_k, most)
+            answering.refuse_large_answer(texts, sizes, top_k, most)
+    pairs = [("x", "y"), ["x", ""], "x"]
+    answering.refuse_large_answer(pairs, sizes, None, 1_510, pair=True)
+    with pytest.raises(Refusal, match=r"3 items × 2 labels.*may have 1509 bytes.*top_k"):
+        answering.refuse_large_answer(pairs, sizes, None, 1_509, pair=True)
