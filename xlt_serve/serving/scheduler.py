@@ -230,7 +230,7 @@ class Scheduler:
         """The answer of ``steps``, its rows run among those of all others."""
         loop = asyncio.get_running_loop()
         value: Any = None
-        size = 0  # tokens of the last run
+        size = rows = tokens = 0  # tokens of the last run; rows and tokens of all
         prepared: float | None = 0.0  # seconds of preparing; None once rows have run
         ready = self.clock()  # when it was to be tokenised, after its translation
         with contextlib.ExitStack() as away:
@@ -261,7 +261,18 @@ class Scheduler:
                 if not self._known(runners, step.graph):  # graphs open here, not while runs wait
                     await loop.run_in_executor(pool, self.open, runners, step.graph)
                 size = sum(row.length for row in step.rows)
-                value = await self._rows(ticket, step, runners)
+                rows, tokens = rows + len(step.rows), tokens + size
+                try:
+                    value = await self._rows(ticket, step, runners)
+                except RunFailed:
+                    self._take_back(ticket, rows, tokens)
+                    raise
+
+    def _take_back(self, ticket: Ticket, rows: int, tokens: int) -> None:
+        """Steps that failed are begun again, in parts: what they have asked for is not asked for twice."""
+        with self._changed:
+            ticket.pushed -= rows
+            ticket.tokens -= tokens
 
     def _is_prepared(self, ticket: Ticket, ready: float, seconds: float) -> None:
         """A chunk is tokenised, which it could be from ``ready`` on."""

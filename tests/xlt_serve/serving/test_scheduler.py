@@ -19,7 +19,7 @@ from xlt_serve.classifier import load
 from xlt_serve.errors import TooMuch
 from xlt_serve.modes.base import Asked, Cost
 from xlt_serve.modes.plain import Plain
-from xlt_serve.modes.smoothed import Smoothing
+from xlt_serve.modes.smoothed import Smoothed, Smoothing
 from xlt_serve.modes.zero_shot import Candidates
 from xlt_serve.runtime.steps import Outputs, RunRequest, Steps, TranslateRequest
 from xlt_serve.serving import answering
@@ -382,6 +382,31 @@ def test_items_that_can_not_be_run_fail_alone_within_a_request(scheduler: Schedu
     assert len(done.failed) == 2
     assert scheduler.waiting_tokens() == 0
     assert scheduler.waiting_seconds() == 0
+
+
+@pytest.mark.parametrize(
+    "settings", [Settings(long="windows"), Settings("smoothed", options=Smoothing())]
+)
+def test_what_is_run_again_in_parts_is_counted_once(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request that may just have its windows, or draws, has them beside an item that can't be run."""
+    monkeypatch.setattr(Smoothed, "cost", lambda *_: Cost(draws=2))
+    scheduler = Scheduler(Limits(windows=16, drawn_tokens=8 * 2 * 6, speed=1e4, wait=2))
+
+    def predictions(part: Sequence[str]) -> Steps[list[Prediction]]:
+        for _ in range(2):
+            yield RunRequest("squares", [Word(text) for text in part])
+        return [Prediction("x") for _ in part]
+
+    texts = ["a text"] * 7 + ["poison"]
+    loaded = opened(Squares(), predictions)
+    done = asyncio.run(answering.answer(scheduler, loaded, Asked(texts, settings), 10))
+    scheduler.close()
+    assert [each.label for each in done.predictions] == ["x"] * 7 + [None]
+    assert [each.error.code for each in done.predictions if each.error] == ["run_failed"]
+    assert done.ticket.pushed == 14
+    assert done.ticket.tokens == 14 * 6
 
 
 def test_many_passes_make_small_chunks_and_shared_work_one(
