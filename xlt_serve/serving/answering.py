@@ -271,7 +271,8 @@ def demand_of(asked: Asked, cost: Cost, most: int, chunks: int = 1) -> Estimate:
     """Of each item at most ``most`` bytes are read, or all of them, in windows of so many. Of an item and
     its translation the longer counts."""
     sizes = [size_of(item) for item in asked.items]
-    text = sum(sizes) + chunks * cost.beside
+    besides = max(chunks, min(chunks * cost.kinds, len(sizes)))  # a text meets one of the kinds
+    text = sum(sizes) + besides * cost.beside
     text += cost.passes * sum(min(size, cost.again) for size in sizes)
     if asked.translations is not None:
         given = [size_of(item) for item in asked.translations]

@@ -176,9 +176,16 @@ def zero_shot_cost(scorer: str, language: str | None = None, **candidates: Any) 
 def test_the_longest_template_is_the_price_of_a_label() -> None:
     template = {"de": "ü" * 500 + "{}", "*": "{}"}
     found = zero_shot_cost("nli", labels=("ab", "ö"), template=template)
-    assert found == Cost(passes=2, more=1002, beside=4 + 2 * 1000)
+    assert found == Cost(passes=2, more=1002, beside=4 + 2 * 1000, kinds=2)
     assert zero_shot_cost("nli", "fr", labels=("ab", "ö"), template=template).more == 2
     assert zero_shot_cost("nli", labels=("ab",)).more == len("This text is about ab.")
+
+
+def test_every_template_that_a_chunk_may_meet_is_counted() -> None:
+    cost = Cost(passes=2, beside=100, kinds=3)
+    for texts, chunks, times in ((1, 1, 1), (2, 1, 2), (32, 1, 3), (40, 2, 6), (3, 2, 3)):
+        found = answering.demand_of(asked(["ab"] * texts), cost, 384, chunks)
+        assert found.text == 2 * texts + 100 * times
 
 
 def test_labels_are_counted_where_they_run_on_their_own() -> None:
