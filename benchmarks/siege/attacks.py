@@ -189,7 +189,8 @@ async def pipelined(a: Assault) -> None:
 
 @attack("80 bodies of 7.9 MB held open", "18", "+658 MB", peers=True)
 async def held_bodies(a: Assault) -> None:
-    data = head(7_950_000) + b'{"texts": ["' + b"a" * 7_900_000
+    text = b'"' + b"a" * 90_000 + b'"'  # of one long string no more than 600 kB would be taken in
+    data = head(7_950_000) + b'{"texts": [' + b",".join([text] * 87)
 
     async def hold() -> None:
         if (line := await a.connect()) is not None:
@@ -365,18 +366,19 @@ BODIES: list[tuple[str, str, str, Run, dict[str, Any]]] = [
         {},
     ),
     (
-        "synonyms, 99 kB, alpha 1e-300",
+        "synonyms, a word of 99 kB, alpha 1e-38",
         "15",
         "2.3 GB, 2,213 of 2,425 refused",
         _bodies(
             1,
             _json(
-                texts=["the goal " * 11_000],
+                texts=["the goal of the match, a game and a score " + "x" * 99_000],
                 mode="smoothed",
                 noise="synonym",
                 words=1,
                 language="en",
-                alpha=1e-300,
+                alpha=1e-38,
+                samples=5_000,
                 seed=1,
             ),
         ),
@@ -386,7 +388,7 @@ BODIES: list[tuple[str, str, str, Run, dict[str, Any]]] = [
         "most draws, 1,000 texts",
         "4",
         "",
-        _bodies(2, _json(texts=[TEXT] * 1000, mode="smoothed", samples=1_000_000, seed=1)),
+        _bodies(2, _json(texts=[TEXT] * 1000, mode="smoothed", samples=400, seed=1)),
         {},
     ),
     (

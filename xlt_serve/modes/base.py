@@ -77,14 +77,17 @@ class Asked:
 @dataclass(frozen=True, slots=True)
 class Cost:
     """What a request costs at least. ``passes``: how often each text runs, with so many bytes ``more``
-    than its own. ``draws``: how often it may run at most. ``beside``: bytes that every chunk of texts
-    has to tokenise beside them. ``shared``: rows that every chunk would run beside them, of these bytes.
-    ``light``: only tokenising is needed, and one run a text."""
+    than its own. ``draws``: how often it may run at most. ``again``: bytes of a text that are tokenised
+    anew for each pass, at most. ``beside``: bytes that every chunk of texts has to tokenise beside them,
+    for each of so many ``kinds`` of texts that are in it. ``shared``: rows that every chunk would run
+    beside them, of these bytes. ``light``: only tokenising is needed, and one run a text."""
 
     passes: int = 1
     more: int = 0
     draws: int = 1
+    again: int = 0
     beside: int = 0
+    kinds: int = 1
     shared: int = 0
     light: bool = False
 

@@ -16,6 +16,9 @@ from xlt_serve.smoothing.noise import Noise
 from xlt_serve.smoothing.votes import Poll, PollOptions, PollOutcome
 from xlt_serve.text.tokens import Piece
 
+TEXT_AT_ONCE = 50_000
+"""Characters of draws that are tokenised in one step, or one draw of each text: so long others wait."""
+
 
 class Voter(Protocol):
     """A text that is drawn from: ``NoisyText``, ``RewrittenText``."""
@@ -23,6 +26,10 @@ class Voter(Protocol):
     @property
     def graph(self) -> str:
         """The graph that its draws run on."""
+
+    @property
+    def size(self) -> int:
+        """Characters that have to be tokenised for a draw."""
 
     @property
     def threshold(self) -> float | None:
@@ -43,6 +50,7 @@ class NoisyText:
     """The draws of a text, on the perturbed graph; ``radius``: to certify, none: the label alone."""
 
     graph = PerturbedIO.name
+    size = 0  # it is tokenised already
 
     def __init__(self, piece: Piece, key: int, noise: Noise, radius: float | None = None) -> None:
         tokens = piece.length if noise.at == "embeddings" else 1
@@ -75,10 +83,11 @@ def polled(
     polls = [Poll(classes, voter.threshold, options) for voter in voters]
     failed: dict[int, ItemError] = {}
     while pending := [n for n, poll in enumerate(polls) if n not in failed and not poll.stopped]:
+        most = max(1, TEXT_AT_ONCE // max(1, sum(voters[text].size for text in pending)))
         asked: dict[str, list[tuple[int, Sequence[Row]]]] = {}
         for text in pending:
             taken = len(polls[text].votes)
-            numbers = range(taken, taken + polls[text].wanted())
+            numbers = range(taken, taken + min(polls[text].wanted(), most))
             try:
                 asked.setdefault(voters[text].graph, []).append((text, voters[text].rows(numbers)))
             except ItemError as error:

@@ -23,7 +23,7 @@ from xlt_serve.smoothing.noise import (
     Place,
     stream_key,
 )
-from xlt_serve.smoothing.substitution import RewrittenText
+from xlt_serve.smoothing.substitution import PER_TOKEN, RewrittenText
 from xlt_serve.smoothing.votes import PollOptions, PollOutcome
 from xlt_serve.text.synonyms import DRAWS, Draws, Table, Tables
 from xlt_serve.text.tokens import Piece
@@ -95,7 +95,10 @@ class Smoothed(Mode):
 
     def cost(self, context: Context, settings: Settings) -> Cost:
         asked = settings.of(Smoothing)
-        return Cost(passes=asked.fewest, draws=asked.samples)
+        again = 0
+        if kind_of(context.bundle, asked) == SYNONYM:
+            again = PER_TOKEN * context.encoder.limit(settings.max_length)
+        return Cost(passes=asked.fewest, draws=asked.samples, again=again)
 
     def steps(self, context: Context, asked: Asked) -> Steps[list[Prediction]]:
         settings = self.resolved(asked.settings)

@@ -158,7 +158,8 @@ class ZeroShot(Mode):
             beside = len(templates) * sum(labels) + len(labels) * sum(templates)
             return Cost(beside=beside, shared=len(templates) * len(labels))
         beside = sum(labels) + len(labels) * max(templates)
-        return Cost(passes=len(labels), more=max(labels) + max(templates), beside=beside)
+        more = max(labels) + max(templates)
+        return Cost(passes=len(labels), more=more, beside=beside, kinds=len(templates))
 
     def steps(self, context: Context, asked: Asked) -> Steps[list[Prediction]]:
         settings = asked.settings

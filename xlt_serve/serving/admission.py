@@ -38,11 +38,17 @@ SMALL = 300
 """Tokens of a plain request that are prepared and finished on the event loop: that takes a fifth of a
 millisecond, and to wake another thread and be woken by it takes as long."""
 
+FEW = 8
+"""Items of such a request: each takes its time, though it were empty or no text at all."""
+
 PACE = 1e-6
 """The first guess at the seconds that it takes to prepare a byte of text."""
 
 PER_CHUNK = 300
 """Bytes that take as long to prepare as a chunk without any."""
+
+PER_ITEM = 20
+"""Bytes that take as long to prepare as it takes to look at an item and to answer it."""
 
 
 class Busy(XltError):
@@ -128,11 +134,12 @@ class Ticket:
 class Demand(TypedDict, total=False):
     """What a request will need beside its bytes, and for whom. ``elsewhere``: it goes to translators
     first; work there delays only requests that need translation, too. ``small``: only tokenising is
-    needed, which the event loop may do. ``text``: bytes to be tokenised, where these are others than
-    those that run. ``drawn``: tokens that it may run."""
+    needed, which the event loop may do, of a few short ``items``. ``text``: bytes to be tokenised, where
+    these are others than those that run. ``drawn``: tokens that it may run."""
 
     generators: int
     rows: int
+    items: int
     most: int | None
     elsewhere: bool
     small: bool
@@ -195,6 +202,7 @@ class Admission:
         timeout: float | None = None,
         generators: int = 1,
         rows: int = 1,
+        items: int = 1,
         elsewhere: bool = False,
         small: bool = False,
         client: str = "",
@@ -205,7 +213,7 @@ class Admission:
         """See ``Scheduler.admit``."""
         guess = size // BYTES_PER_TOKEN + 1
         text = size if text is None else text
-        whole = text + PER_CHUNK * generators
+        whole = text + PER_ITEM * items + PER_CHUNK * generators
         if not self.open:
             raise Closed("", "the service is shutting down", "send the request again")
         self._refuse(client, self._seconds(guess, whole), max(1, rows), elsewhere, timeout)
@@ -221,7 +229,7 @@ class Admission:
             whole / guess,
             whole // generators,
             elsewhere,
-            small and text <= BYTES_PER_TOKEN * SMALL,
+            small and items <= FEW and text <= BYTES_PER_TOKEN * SMALL,
             client,
             most,
             drawn,

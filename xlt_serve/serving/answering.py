@@ -11,7 +11,7 @@ from typing import Any
 
 from xlt_serve import modes, wire
 from xlt_serve.classifier import NO_TRANSLATOR, Classifier
-from xlt_serve.errors import UsageError
+from xlt_serve.errors import ItemError, UsageError
 from xlt_serve.modes.base import Asked, Cost
 from xlt_serve.runtime.steps import TranslateRequest
 from xlt_serve.serving.admission import BYTES_PER_TOKEN, Limits, Ticket
@@ -19,7 +19,7 @@ from xlt_serve.serving.compact_json import as_json
 from xlt_serve.serving.failures import Refusal
 from xlt_serve.serving.registry import Loaded
 from xlt_serve.serving.scheduler import RunFailed, Scheduler, Translate
-from xlt_serve.text.tokens import too_many_windows
+from xlt_serve.text.tokens import check, too_many_windows
 from xlt_serve.translation.items import primary
 from xlt_serve.types import Outcome, Prediction, Settings
 
@@ -113,6 +113,7 @@ def admitted(
         timeout,
         generators=max(1, chunks),
         rows=demand.rows,
+        items=len(asked.items),
         most=asked.windows,
         elsewhere=to_translate(classifier, asked),
         small=cost.light,
@@ -224,20 +225,30 @@ def refuse_many_pairs(texts: int, labels: int, most: int) -> None:
 
 
 def refuse_large_answer(
-    texts: Sequence[object], labels: Sequence[str], top_k: int | None, most: int
+    items: Sequence[object], sizes: Sequence[int], top_k: int | None, most: int, pair: bool = False
 ) -> None:
-    """Of a zero-shot request, where each text's answer names labels: what is sure to be too large once
-    it is written. Of each label at least two quotes, a colon, a digit and a comma beside its name."""
-    sizes = sorted(len(label.encode("utf-8", "replace")) + 5 for label in labels)
-    answered = sum(isinstance(text, str) and bool(text.strip()) for text in texts)
-    if answered * sum(sizes[:top_k]) > most:
+    """Each item's answer names labels, of these ``least_sizes``: what is sure to be too large once it is
+    written. The answer to an item that is none names no label."""
+    labels = len(sizes) - 1
+    each = sizes[labels if top_k is None else min(top_k, labels)]
+    if len(items) * each <= most:  # nearly always: the items are not looked at
+        return
+    if each * sum(_is_item(item, pair) for item in items) > most:
         raise Refusal(
             413,
             "answer_too_large",
-            f"{len(texts)} texts × {len(labels)} labels",
+            f"{len(items)} items × {labels} labels",
             f"an answer may have {most} bytes",
-            "ask for the likeliest labels alone (top_k), shorten them, or split the list",
+            "ask for the likeliest labels alone (top_k), or split the list",
         )
+
+
+def _is_item(item: object, pair: bool) -> bool:
+    try:
+        check(item, pair)
+    except ItemError:
+        return False
+    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,7 +271,9 @@ def demand_of(asked: Asked, cost: Cost, most: int, chunks: int = 1) -> Estimate:
     """Of each item at most ``most`` bytes are read, or all of them, in windows of so many. Of an item and
     its translation the longer counts."""
     sizes = [size_of(item) for item in asked.items]
-    text = sum(sizes) + chunks * cost.beside
+    besides = max(chunks, min(chunks * cost.kinds, len(sizes)))  # a text meets one of the kinds
+    text = sum(sizes) + besides * cost.beside
+    text += cost.passes * sum(min(size, cost.again) for size in sizes)
     if asked.translations is not None:
         given = [size_of(item) for item in asked.translations]
         sizes = [max(pair) for pair in zip(sizes, given, strict=True)]

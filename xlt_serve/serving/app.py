@@ -20,7 +20,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from xlt_serve import modes, translation, wire
-from xlt_serve.modes.base import Asked
+from xlt_serve.modes.base import CLASSIFY, Asked
 from xlt_serve.modes.zero_shot import ZeroShot
 from xlt_serve.runtime.session import available_cores
 from xlt_serve.serving import answering, failures, openapi, settings, tracing
@@ -35,7 +35,7 @@ from xlt_serve.serving.loading import Loader
 from xlt_serve.serving.log import Log, excerpt
 from xlt_serve.serving.metrics import exposed, forget, metrics
 from xlt_serve.serving.middleware import Gate
-from xlt_serve.serving.registry import Registry
+from xlt_serve.serving.registry import Registry, least_sizes
 from xlt_serve.serving.routes import OPERATIONS
 from xlt_serve.serving.scheduler import RunRecord, Scheduler
 from xlt_serve.serving.settings import Environment
@@ -217,7 +217,8 @@ async def zero_shot(request: Request) -> Response:
     texts = answering.listed(asked.texts, environment.max_items)
     answering.refuse_many_pairs(len(texts), len(asked.labels), environment.max_pairs)
     settings = wire.settings_of(asked, ZeroShot.name)
-    answering.refuse_large_answer(texts, asked.labels, settings.top_k, environment.max_answer)
+    sizes = least_sizes(asked.labels)
+    answering.refuse_large_answer(texts, sizes, settings.top_k, environment.max_answer)
     return await answered(request, asked, settings, texts)
 
 
@@ -233,6 +234,9 @@ async def answered(
     service, known = service_of(request), request.state.known
     loaded = service.registry.chosen(asked.bundle, modes.of(settings).suits)
     loaded.classifier.refuse_unfit(settings, service.registry.bundles())
+    largest, pair = service.environment.max_answer, loaded.bundle.manifest.pair
+    if modes.of(settings).route == CLASSIFY:  # else the labels are the request's own
+        answering.refuse_large_answer(items, loaded.label_sizes, settings.top_k, largest, pair)
     timeout = timeout_of(service, asked)
     known |= {"bundle": loaded.name, "items": len(items), "mode": settings.mode}
     if service.environment.log_texts:
@@ -259,7 +263,6 @@ async def answered(
         service.log.failure("item_failed", failed, id=known["id"], bundle=loaded.name)
     service.metrics.answered(loaded.name, reply.predictions)
     tracing.record(reply, {name: value for name, value in known.items() if name != "texts"})
-    largest = service.environment.max_answer
     return await in_pieces(request, lambda hold: answering.body(reply, loaded, largest, hold))
 
 

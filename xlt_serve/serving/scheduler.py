@@ -2,7 +2,8 @@
 
 Every request is a generator of run requests (see ``steps``). Three kinds of threads serve them all.
 *Prepare* threads begin the generators, which tokenises. *Run* threads take batches from the rows that
-wait. A *finish* thread goes on with what has run: votes and answers. So tokenising and running overlap.
+wait. A *finish* thread goes on with what has run, to the answers; but a vote's next draws may have to be
+tokenised, so the *prepare* threads go on with votes. So tokenising and running overlap.
 A row that comes alone runs at once; rows that come while all run threads are busy wait for the next run.
 
 There are as many run threads as ``streams``, on a CPU one for each core. If fewer rows wait than there
@@ -229,15 +230,16 @@ class Scheduler:
         """The answer of ``steps``, its rows run among those of all others."""
         loop = asyncio.get_running_loop()
         value: Any = None
-        size = 0  # tokens of the last run
+        size = rows = tokens = 0  # tokens of the last run; rows and tokens of all
         prepared: float | None = 0.0  # seconds of preparing; None once rows have run
         ready = self.clock()  # when it was to be tokenised, after its translation
         with contextlib.ExitStack() as away:
             if ticket.elsewhere:
                 away.enter_context(self.elsewhere(ticket))
             while True:
-                # What has run is finished before what has just come is begun.
-                pool = self._finish if prepared is None else self._prepare
+                # What has run is finished before what has just come is begun; but a vote may go on.
+                over = prepared is None and ticket.drawn is None
+                pool = self._finish if over else self._prepare
                 if ticket.small and size <= SMALL:
                     step, seconds = _advance(steps, value)
                 else:
@@ -259,7 +261,18 @@ class Scheduler:
                 if not self._known(runners, step.graph):  # graphs open here, not while runs wait
                     await loop.run_in_executor(pool, self.open, runners, step.graph)
                 size = sum(row.length for row in step.rows)
-                value = await self._rows(ticket, step, runners)
+                rows, tokens = rows + len(step.rows), tokens + size
+                try:
+                    value = await self._rows(ticket, step, runners)
+                except RunFailed:
+                    self._take_back(ticket, rows, tokens)
+                    raise
+
+    def _take_back(self, ticket: Ticket, rows: int, tokens: int) -> None:
+        """Steps that failed are begun again, in parts: what they have asked for is not asked for twice."""
+        with self._changed:
+            ticket.pushed -= rows
+            ticket.tokens -= tokens
 
     def _is_prepared(self, ticket: Ticket, ready: float, seconds: float) -> None:
         """A chunk is tokenised, which it could be from ``ready`` on."""

@@ -19,19 +19,26 @@ from xlt_serve.types import Item
 Cut = Callable[[Sequence[Item]], list[Piece]]
 """Items to the tokens that a model reads of them."""
 
+PER_TOKEN = 16
+"""Characters of a draw that are tokenised for each token that may be read: words, with their blanks, have
+some five, a word that no tokenizer can cut any number."""
+
 
 class Sentence:
     """The words of a text, each with what it may be drawn as.
 
     Every word that has a choice is written anew, itself too, so that a draw depends on nothing that
     a substitution changes: not on how *iPhone* was written, nor on the spaces. Nor on the words after
-    the first ``longest``: a word has a token at least, so the model would not read them.
+    the first ``longest``: a word has a token at least, so the model would not read them. Of a draw only
+    so many characters are kept as so many tokens have: a word of 100 kB would be tokenised anew for each.
+    Where that is cut depends on what was drawn alone, so it voids no certificate.
     """
 
     def __init__(self, text: str, table: Table, draws: Draws, longest: int | None = None) -> None:
         self._fixed: list[str] = []
         self._free: list[tuple[int, str, tuple[str, ...], str]] = []
         self.overlaps: list[float] = []
+        self._most = None if longest is None else PER_TOKEN * longest
         words = text.split() if longest is None else text.split(maxsplit=longest)[:longest]
         for place, word in enumerate(words):
             before, core, after = parts(word)
@@ -59,7 +66,16 @@ class Sentence:
         out = list(self._fixed)
         for (place, before, choices, after), number in zip(self._free, numbers, strict=True):
             out[place] = before + choices[number] + after
-        return " ".join(out)
+        return " ".join(out)[: self._most]
+
+    @property
+    def size(self) -> int:
+        """Characters of its longest draw."""
+        whole = sum(len(word) + 1 for word in self._fixed)
+        for place, before, choices, after in self._free:
+            longest = len(before) + max(map(len, choices)) + len(after)
+            whole += longest - len(self._fixed[place])
+        return whole if self._most is None else min(whole, self._most)
 
 
 def overlap(word: str, choices: Sequence[str], table: Table, draws: Draws) -> float:
@@ -95,6 +111,7 @@ class RewrittenText:
         self.sentences = [Sentence(side, table, draws, longest) for side in sides]
         self.key, self.words, self.cut = key, words, cut
         self.overlaps = [q for sentence in self.sentences for q in sentence.overlaps]
+        self.size = sum(sentence.size for sentence in self.sentences)
         self._sizes = np.array([n for s in self.sentences for n in s.sizes], dtype=np.int64)
         self._votes: dict[bytes, int] = {}  # by the hash of the choices
         self._asked: list[bytes] = []

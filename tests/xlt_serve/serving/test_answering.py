@@ -19,6 +19,7 @@ from xlt_serve.serving import answering
 from xlt_serve.serving.admission import BYTES_PER_TOKEN, Limits, Ticket
 from xlt_serve.serving.answering import AnsweredQuery, Estimate
 from xlt_serve.serving.failures import Refusal
+from xlt_serve.serving.registry import least_sizes
 from xlt_serve.types import Prediction, Settings
 
 
@@ -37,6 +38,12 @@ def test_of_a_text_no_more_counts_than_is_read(texts: list[str], passes: int, mo
     assert found.bytes <= passes * min(
         most * len(texts), sum(len(text.encode("utf-8", "replace")) for text in texts)
     )
+
+
+def test_what_every_pass_tokenises_anew_is_counted() -> None:
+    """Draws of synonyms: of a text of 99 kB no more than a draw keeps."""
+    found = answering.demand_of(asked(["a" * 99_000, "ab"]), Cost(passes=10, again=8192), 1536)
+    assert found.text == 99_002 + 10 * (8192 + 2)
 
 
 def test_windows_labels_and_pairs_are_counted_before_anything_is_tokenised() -> None:
@@ -169,9 +176,16 @@ def zero_shot_cost(scorer: str, language: str | None = None, **candidates: Any) 
 def test_the_longest_template_is_the_price_of_a_label() -> None:
     template = {"de": "ü" * 500 + "{}", "*": "{}"}
     found = zero_shot_cost("nli", labels=("ab", "ö"), template=template)
-    assert found == Cost(passes=2, more=1002, beside=4 + 2 * 1000)
+    assert found == Cost(passes=2, more=1002, beside=4 + 2 * 1000, kinds=2)
     assert zero_shot_cost("nli", "fr", labels=("ab", "ö"), template=template).more == 2
     assert zero_shot_cost("nli", labels=("ab",)).more == len("This text is about ab.")
+
+
+def test_every_template_that_a_chunk_may_meet_is_counted() -> None:
+    cost = Cost(passes=2, beside=100, kinds=3)
+    for texts, chunks, times in ((1, 1, 1), (2, 1, 2), (32, 1, 3), (40, 2, 6), (3, 2, 3)):
+        found = answering.demand_of(asked(["ab"] * texts), cost, 384, chunks)
+        assert found.text == 2 * texts + 100 * times
 
 
 def test_labels_are_counted_where_they_run_on_their_own() -> None:
@@ -183,13 +197,19 @@ def test_labels_are_counted_where_they_run_on_their_own() -> None:
 
 
 def test_an_answer_that_is_sure_to_be_too_large_is_refused_before_the_work() -> None:
-    labels = ["a" * 1000, "b" * 500]
+    sizes = least_sizes(["a" * 1000, "b" * 500])
     for texts, top_k, most, fits in (
         (["x"] * 10, None, 15_100, True),
         (["x"] * 10, None, 15_099, False),
         (["x"] * 10, 1, 5_050, True),
         (["x"] * 10, 1, 5_049, False),
-        (["x", "", None, 7], None, 1_510, True),  # an error names no label
+        (["x"] * 10, 9, 15_100, True),
+        (["x", "", None, 7, ("x", "y")], None, 1_510, True),  # an error names no label
+        (["x", "", None, 7, ("x", "y")], None, 1_509, False),
     ):
         with contextlib.nullcontext() if fits else pytest.raises(Refusal, match="an answer may"):
-            answering.refuse_large_answer(texts, labels, top_k, most)
+            answering.refuse_large_answer(texts, sizes, top_k, most)
+    pairs = [("x", "y"), ["x", ""], "x"]
+    answering.refuse_large_answer(pairs, sizes, None, 1_510, pair=True)
+    with pytest.raises(Refusal, match=r"3 items × 2 labels.*may have 1509 bytes.*top_k"):
+        answering.refuse_large_answer(pairs, sizes, None, 1_509, pair=True)

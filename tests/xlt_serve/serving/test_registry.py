@@ -41,6 +41,7 @@ PLACES = ["v1", "v2", "v3"]
 @dataclass
 class FakeManifest:
     version: str
+    labels: tuple[str, ...] = ()
 
 
 @dataclass

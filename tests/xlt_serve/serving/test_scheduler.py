@@ -19,7 +19,7 @@ from xlt_serve.classifier import load
 from xlt_serve.errors import TooMuch
 from xlt_serve.modes.base import Asked, Cost
 from xlt_serve.modes.plain import Plain
-from xlt_serve.modes.smoothed import Smoothing
+from xlt_serve.modes.smoothed import Smoothed, Smoothing
 from xlt_serve.modes.zero_shot import Candidates
 from xlt_serve.runtime.steps import Outputs, RunRequest, Steps, TranslateRequest
 from xlt_serve.serving import answering
@@ -382,6 +382,31 @@ def test_items_that_can_not_be_run_fail_alone_within_a_request(scheduler: Schedu
     assert len(done.failed) == 2
     assert scheduler.waiting_tokens() == 0
     assert scheduler.waiting_seconds() == 0
+
+
+@pytest.mark.parametrize(
+    "settings", [Settings(long="windows"), Settings("smoothed", options=Smoothing())]
+)
+def test_what_is_run_again_in_parts_is_counted_once(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request that may just have its windows, or draws, has them beside an item that can't be run."""
+    monkeypatch.setattr(Smoothed, "cost", lambda *_: Cost(draws=2))
+    scheduler = Scheduler(Limits(windows=16, drawn_tokens=8 * 2 * 6, speed=1e4, wait=2))
+
+    def predictions(part: Sequence[str]) -> Steps[list[Prediction]]:
+        for _ in range(2):
+            yield RunRequest("squares", [Word(text) for text in part])
+        return [Prediction("x") for _ in part]
+
+    texts = ["a text"] * 7 + ["poison"]
+    loaded = opened(Squares(), predictions)
+    done = asyncio.run(answering.answer(scheduler, loaded, Asked(texts, settings), 10))
+    scheduler.close()
+    assert [each.label for each in done.predictions] == ["x"] * 7 + [None]
+    assert [each.error.code for each in done.predictions if each.error] == ["run_failed"]
+    assert done.ticket.pushed == 14
+    assert done.ticket.tokens == 14 * 6
 
 
 def test_many_passes_make_small_chunks_and_shared_work_one(
@@ -759,6 +784,28 @@ def test_a_smoothed_request_may_draw_so_many_tokens() -> None:
     scheduler.close()
 
 
+@pytest.mark.parametrize(("drawn", "thread"), [(None, "finish"), (10**6, "prepare")])
+def test_a_vote_goes_on_where_others_answers_need_not_wait(drawn: int | None, thread: str) -> None:
+    """Its next draws may have to be tokenised."""
+    scheduler, threads = Scheduler(Limits(speed=1e9)), list[str]()
+
+    def steps() -> Steps[None]:
+        for _ in range(3):
+            threads.append(threading.current_thread().name)
+            yield RunRequest("squares", [Word("x")])
+
+    async def main() -> None:
+        ticket = scheduler.admit(1, drawn=drawn)
+        await scheduler.predict(ticket, steps(), Squares())
+        scheduler.leave(ticket)
+
+    asyncio.run(main())
+    scheduler.close()
+    assert threads[0].startswith("prepare")
+    assert len(threads) == 3
+    assert all(name.startswith(thread) for name in threads[1:])
+
+
 def test_bytes_that_are_cut_off_are_work_too() -> None:
     """They are tokenised: 8 MB of texts of which eight tokens each are read are no short request."""
     scheduler = Scheduler(Limits(speed=1000, wait=2))
@@ -780,6 +827,8 @@ def test_bytes_that_are_cut_off_are_work_too() -> None:
         (Settings(max_length=8), ["a b " * 25_000], None),
         (Settings(max_length=8), ["a b " * 25_000] * 32, None),
         (Settings(), ["a"] * 40 + ["a b " * 300], None),
+        (Settings(), [None] * 9, None),
+        (Settings(), [""] * 1000, None),
         (Settings(), [("a " * 200, "b " * 300)], None),
         (Settings(long="windows"), ["a b " * 250], None),
         (Settings("translate", max_length=8), ["a"], ["a b " * 250]),
@@ -801,7 +850,9 @@ def test_no_long_text_is_prepared_on_the_event_loop(
         return [Prediction("x") for _ in part]
 
     loaded = opened(Squares(), predictions)
-    loaded.classifier.context.bundle = SimpleNamespace(manifest=SimpleNamespace(checks={}))
+    loaded.classifier.context.bundle = SimpleNamespace(
+        manifest=SimpleNamespace(checks={}, noise={})
+    )
     query = Asked(items, settings, translations)
     done = asyncio.run(answering.answer(scheduler, loaded, query, 10))
     scheduler.close()
@@ -810,7 +861,17 @@ def test_no_long_text_is_prepared_on_the_event_loop(
     assert all(name.startswith("prepare") for name in threads)
 
 
-def test_a_short_text_is_prepared_on_the_event_loop() -> None:
+def test_items_without_text_are_work_too() -> None:
+    scheduler = Scheduler(Limits(speed=1e9))
+    ticket = scheduler.admit(0, rows=1000, items=1000, small=True)
+    assert scheduler.waiting_seconds(work=100) > 0.015
+    assert not ticket.small
+    scheduler.leave(ticket)
+    scheduler.close()
+
+
+@pytest.mark.parametrize("items", [["a b " * 200], ["a b", None, "", *["c"] * 5]])
+def test_a_few_short_texts_are_prepared_on_the_event_loop(items: list[Any]) -> None:
     scheduler, threads = Scheduler(Limits(speed=1e9)), set[str]()
 
     def predictions(part: Sequence[Any]) -> Steps[list[Prediction]]:
@@ -819,7 +880,7 @@ def test_a_short_text_is_prepared_on_the_event_loop() -> None:
         return [Prediction("x") for _ in part]
 
     loaded = opened(Squares(), predictions)
-    asyncio.run(answering.answer(scheduler, loaded, Asked(["a b " * 200], Settings()), 10))
+    asyncio.run(answering.answer(scheduler, loaded, Asked(items, Settings()), 10))
     scheduler.close()
     assert threads == {threading.current_thread().name}
 

@@ -105,7 +105,7 @@ def test_limits_of_one_request_are_413_in_our_shape(start: Start) -> None:
         ("/classify", {"texts": few}, ""),
         ("/classify", {"texts": many}, "answer_too_large"),
         ("/classify", {"texts": ["a b " * 9000], "long": "windows"}, "too_many_windows"),
-        ("/classify", {"texts": many, "mode": "smoothed"}, "too_many_draws"),
+        ("/classify", {"texts": many, "mode": "smoothed", "top_k": 1}, "too_many_draws"),
         ("/zero_shot", {"texts": few * 3, "labels": ["a", "b", "c"]}, "too_many_pairs"),
         ("/zero_shot", {"texts": few * 3, "labels": ["a" * 400, "b" * 400]}, "answer_too_large"),
     ):
@@ -116,6 +116,16 @@ def test_limits_of_one_request_are_413_in_our_shape(start: Start) -> None:
     # As many as may be: it is the bundle that can't.
     allowed = client.post("/zero_shot", json={"texts": few * 3, "labels": ["a", "b"]})
     assert allowed.status_code == 422
+
+
+def test_an_answer_that_would_be_too_large_is_not_worked_out(start: Start) -> None:
+    client = start(max_answer=2000)
+    asked = {"texts": ["a goal"] * 100}
+    refused = client.post("/classify", json=asked)
+    assert refused.status_code == 413
+    assert "100 items × " in valid("Error", refused.json())["error"]["message"]
+    answered = client.post("/classify", json={"texts": ["", "a goal"]})
+    assert answered.status_code == 200
 
 
 def test_items_and_values_are_bounded_as_told(start: Start) -> None:

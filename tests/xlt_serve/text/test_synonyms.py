@@ -20,10 +20,12 @@ from xlt_training.loop.words import load_synonyms
 from xlt_serve import load
 from xlt_serve.classifier import Classifier
 from xlt_serve.errors import DataError, UsageError
+from xlt_serve.modes import draws
 from xlt_serve.modes.smoothed import Smoothing
+from xlt_serve.runtime.steps import RowOutputs, RunRequest, drive
 from xlt_serve.smoothing import certify
 from xlt_serve.smoothing.noise import stream_key
-from xlt_serve.smoothing.substitution import RewrittenText, Sentence
+from xlt_serve.smoothing.substitution import PER_TOKEN, RewrittenText, Sentence
 from xlt_serve.text import synonyms
 from xlt_serve.text.synonyms import Table, partition, table
 from xlt_serve.text.tokens import Piece
@@ -302,6 +304,65 @@ def test_draws_are_the_same_in_any_company_and_run_once(classifier: Classifier) 
         assert len(text.votes(np.eye(3)[np.zeros(len(rows), dtype=int)])) == 10
     assert len(asked) == len(set(asked)) <= 6
     assert runner is classifier.runners.of("plain")
+
+
+LONG_WORD = "the goal " * 5 + "x" * 99_000 + " match team" * 5
+
+
+def test_a_draw_is_tokenised_as_far_as_it_may_be_read(classifier: Classifier) -> None:
+    """Not all of a word of 99 kB, again and again."""
+    found, lengths = made(LISTS), list[int]()
+    limit = classifier.context.encoder.max_length
+
+    def cut(items: Any) -> list[Piece]:
+        lengths.extend(len(item) for item in items)
+        return [Piece([1], [0]) for _ in items]
+
+    text = RewrittenText(LONG_WORD, 1, found, "groups", 1, cut, limit)
+    text.rows(range(100))
+    assert max(lengths) == text.size == PER_TOKEN * limit
+    short = RewrittenText(
+        "(Goal) rain goal", 1, made({"goal": ["end", "objective"]}), "groups", 1, cut, limit
+    )
+    assert short.size == len("(Objective) rain objective ")
+
+
+def test_what_a_draw_loses_would_not_have_been_read(classifier: Classifier) -> None:
+    encoder, found = classifier.context.encoder, made(LISTS)
+    for text in ("The goal was in our match, with a team; " * 300, "(Internationalisation) " * 500):
+        limit = encoder.max_length
+        whole, cut = Sentence(text, found, "groups"), Sentence(text, found, "groups", limit)
+        written = whole.drawn(whole.own), cut.drawn(cut.own)
+        assert len(written[1]) < len(written[0])
+        [[one], [other]] = [each.pieces for each in encoder.encode(list(written))]
+        assert one == other
+
+
+def test_a_step_of_a_vote_tokenises_so_much(classifier: Classifier) -> None:
+    """Others wait for it."""
+    limit, found = classifier.context.encoder.max_length, made(LISTS)
+    drawn = list[int]()
+
+    def cut(items: Any) -> list[Piece]:
+        drawn.extend(len(item) for item in items)
+        return [Piece([1], [0]) for _ in items]
+
+    voters = [
+        RewrittenText(f"{LONG_WORD} {number}", number, found, "groups", 1, cut, limit)
+        for number in range(3)
+    ]
+    steps = list[int]()
+
+    def run(request: RunRequest) -> RowOutputs:
+        steps.append(sum(drawn))
+        drawn.clear()
+        return RowOutputs({"logits": np.eye(2)[np.zeros(len(request.rows), int)]})
+
+    options = Smoothing(samples=1000, alpha=1e-38)
+    outcomes = drive(draws.polled(voters, 2, options), run)
+    assert [outcome.label for outcome in outcomes] == [0, 0, 0]
+    assert len(steps) > 5
+    assert max(steps) <= draws.TEXT_AT_ONCE
 
 
 def test_raw_lists_certify_by_the_number_of_words(classifier: Classifier) -> None:
