@@ -9,6 +9,7 @@ out nobody else.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -135,10 +136,21 @@ class Connections:
     def _look(self) -> None:
         now = self._loop.time()
         for connection in list(self._open):
-            connection.look(now)
+            try:
+                connection.look(now)
+            except Exception as error:  # the others must be looked at, now and later
+                self._fail(connection, error)
         self._looking = bool(self._open)
         if self._looking:
             self._loop.call_later(self._tick, self._look)
+
+    def _fail(self, connection: Connection, error: Exception) -> None:
+        """Nothing bounds its time any more, so it ends; asyncio logs why."""
+        told = "a connection could not be looked at"
+        self._loop.call_exception_handler({"message": told, "exception": error})
+        self.leave(connection)
+        with contextlib.suppress(Exception):
+            connection.evict()
 
 
 def allowed(wanted: int) -> int:

@@ -492,6 +492,31 @@ def test_a_proxy_has_the_connections_of_many() -> None:
     assert sum(each.there for each in greedy) == 40
 
 
+def test_a_connection_that_can_not_be_looked_at_ends_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told, look = list[dict[str, Any]](), BoundedProtocol.look
+    broken = list[BoundedProtocol]()
+
+    def failing(self: BoundedProtocol, now: float) -> None:
+        if not broken:
+            broken.append(self)
+            self.loop.set_exception_handler(lambda _, context: told.append(context))
+        if self in broken:
+            raise ValueError("broken")
+        look(self, now)
+
+    monkeypatch.setattr(BoundedProtocol, "look", failing)
+    with listening(app, header_timeout=1.0) as server, server.client() as one_of_two:
+        one_of_two.settimeout(10)
+        with counted("connections"), contextlib.suppress(ConnectionError):
+            assert one_of_two.recv(1) == b""
+        with counted("header_time"), server.client() as other, contextlib.suppress(ConnectionError):
+            other.settimeout(10)
+            assert other.recv(1) == b""
+    assert [str(each["exception"]) for each in told] == ["broken"]
+
+
 def chunked(chunk: bytes, times: int, more: bytes = b"") -> bytes:
     head = b"POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n"
     return head + more + b"\r\n" + (b"%x\r\n%s\r\n" % (len(chunk), chunk)) * times + b"0\r\n\r\n"
