@@ -11,15 +11,15 @@ import asyncio
 import enum
 import math
 import uuid
-from functools import cache
+from functools import cache, partial
 from http import HTTPStatus
 from typing import Any, ClassVar, cast
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 import httptools
 import uvicorn.config
 from uvicorn.protocols.http.flow_control import FlowControl
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
 from xlt_serve.serving import event_loop, failures, settings
@@ -46,6 +46,9 @@ LAST_WRITE = 5.0
 
 LEAST_RATE = 100_000
 """Bytes a second that a client takes in: so a large answer may take longer than the time for writing."""
+
+UNREAD = 1.0
+"""Seconds after which a client that takes in less is held to read nothing: others may have its place."""
 
 LAST_WORD = 1.0
 """Seconds in which a client whose place went to another takes in that it has none."""
@@ -164,12 +167,19 @@ class BoundedProtocol(HttpToolsProtocol):
         sent = self._written - unsent
         if not unsent:
             self._unsent_since = None
+            self._others.read(self)
         elif self._unsent_since is None:
             self._unsent_since, self._sent_before = now, sent
-        elif now - self._unsent_since > self._patience:
-            if sent - self._sent_before < self._least_rate * (now - self._unsent_since):
-                self._cut("write_time")
-            self._unsent_since, self._sent_before = now, sent
+        elif (seconds := now - self._unsent_since) > min(UNREAD, self._patience):
+            slow = sent - self._sent_before < self._least_rate * seconds
+            if slow:
+                self._others.unread(self)
+            else:
+                self._others.read(self)
+            if seconds > self._patience:
+                if slow:
+                    self._cut("write_time")
+                self._unsent_since, self._sent_before = now, sent
 
     def evict(self) -> None:
         """Who sends a body is told why, if that goes without waiting for it."""
@@ -221,7 +231,8 @@ class BoundedProtocol(HttpToolsProtocol):
         if len(self.pipeline) >= PIPELINED:
             self._stop("pipelined", _malformed())
         super().on_headers_complete()
-        self.cycle.transport = cast(Any, _Gentle(self._send, self.transport, self._close))
+        close = partial(self._close, ref(self.cycle))  # which must not keep itself
+        self.cycle.transport = cast(Any, _Gentle(self._send, self.transport, close))
         if not self._place:
             self.cycle.keep_alive = False
         self._expect(Phase.BODY, None)
@@ -264,9 +275,12 @@ class BoundedProtocol(HttpToolsProtocol):
         self._written += len(data)
         self.transport.write(data)
 
-    def _close(self) -> None:
-        """The answer was the last: close, but not on a client that still sends."""
-        if self._phase in (Phase.BODY, Phase.DEAF):
+    def _close(self, cycle: ref[RequestResponseCycle]) -> None:
+        """The answer was the last: close, but not on a client that still sends. One that ends in the
+        middle is of no use: to send what there is of it might take long."""
+        if (one := cycle()) is not None and not one.response_complete:
+            self._abort()
+        elif self._phase in (Phase.BODY, Phase.DEAF):
             self._linger()
         else:
             self.transport.close()
@@ -312,6 +326,9 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _cut(self, reason: str) -> None:
         self._count(reason)
+        self._abort()
+
+    def _abort(self) -> None:
         self._phase, self._deadline = Phase.DEAF, None
         self.transport.abort()
 

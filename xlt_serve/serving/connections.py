@@ -1,13 +1,15 @@
 """A worker's connections: how many there may be, which of them wait, and a look at each in turn.
 
-Where all places are taken, a new one gets that of another that waits for something of its client: of the
-next request, or of the rest of one. So those who only hold connections drive each other out. An address
-that holds more than its share does so at its own cost first.
+Where all places are taken, a new one gets that of another that waits for something of its client: for the
+next request, for room to send the answer, or for the rest of a request. So those who only hold connections
+drive each other out. An address that holds more than its share does so at its own cost first, and drives
+out nobody else.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -53,8 +55,10 @@ class Connections:
         self._proxies = environment.proxies
         self._open: dict[Connection, str] = {}  # → whose it is
         self._held: Counter[str] = Counter()
-        # In the order in which they began to wait for a request, or for the rest of one.
+        # In the order in which they began to wait: for a request, for the client to take in an answer,
+        # for the rest of a request.
         self._idle: dict[Connection, None] = {}
+        self._unread: dict[Connection, None] = {}
         self._coming: dict[Connection, None] = {}
 
     def enter(self, connection: Connection, peer: str) -> bool | None:
@@ -87,6 +91,7 @@ class Connections:
     def idle(self, connection: Connection) -> None:
         """It waits for a request, or for the end of one that was answered: the first to go."""
         self._coming.pop(connection, None)
+        self._unread.pop(connection, None)
         if connection in self._open:
             self._idle.setdefault(connection)
 
@@ -94,33 +99,58 @@ class Connections:
         """A request has begun and not ended. That of somebody who begins many and ends none is older
         than that of somebody who sends it as fast as it goes."""
         self._idle.pop(connection, None)
+        self._unread.pop(connection, None)
         if connection in self._open:
             self._coming.setdefault(connection)
 
     def busy(self, connection: Connection) -> None:
         """A request is being answered: it keeps its place."""
         self._idle.pop(connection, None)
+        self._unread.pop(connection, None)
         self._coming.pop(connection, None)
 
+    def unread(self, connection: Connection) -> None:
+        """Its client does not take in the answer: one that waits otherwise does so as before."""
+        if connection not in self._open or connection in self._idle or connection in self._coming:
+            return
+        self._unread.setdefault(connection)
+
+    def read(self, connection: Connection) -> None:
+        """Its client takes in the answer."""
+        self._unread.pop(connection, None)
+
     def _victim(self, newcomer: str) -> Connection | None:
-        """The one to make room: of the address with most, if that is over its share, else of all."""
-        (greedy, count), *_ = self._held.most_common(1) or [("", 0)]
-        if count > max(1, self.most * SHARE):
+        """The one to make room: of those over their share that of the greediest, else of all, but not
+        for one over its share."""
+        share = max(1, self.most * SHARE)
+        over = {owner: count for owner, count in self._held.items() if count > share}
+        for greedy in sorted(over, key=over.__getitem__, reverse=True):
             own = (one for one in self._waiting() if self._open[one] == greedy)
-            if (found := next(own, None)) is not None or newcomer == greedy:
+            if (found := next(own, None)) is not None:
                 return found
-        return next(self._waiting(), None)
+        return None if newcomer in over else next(self._waiting(), None)
 
     def _waiting(self) -> Iterator[Connection]:
-        return chain(self._idle, self._coming)
+        return chain(self._idle, self._unread, self._coming)
 
     def _look(self) -> None:
         now = self._loop.time()
         for connection in list(self._open):
-            connection.look(now)
+            try:
+                connection.look(now)
+            except Exception as error:  # the others must be looked at, now and later
+                self._fail(connection, error)
         self._looking = bool(self._open)
         if self._looking:
             self._loop.call_later(self._tick, self._look)
+
+    def _fail(self, connection: Connection, error: Exception) -> None:
+        """Nothing bounds its time any more, so it ends; asyncio logs why."""
+        told = "a connection could not be looked at"
+        self._loop.call_exception_handler({"message": told, "exception": error})
+        self.leave(connection)
+        with contextlib.suppress(Exception):
+            connection.evict()
 
 
 def allowed(wanted: int) -> int:

@@ -23,6 +23,17 @@ TOKENS = (8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192)
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 
+_CODES = (
+    "aa ab ae af ak am an ar as av ay az ba be bg bh bi bm bn bo br bs ca ce ch co cr cs cu cv cy da de dv "
+    "dz ee el en eo es et eu fa ff fi fj fo fr fy ga gd gl gn gu gv ha he hi ho hr ht hu hy hz ia id ie ig "
+    "ii ik io is it iu ja jv ka kg ki kj kk kl km kn ko kr ks ku kv kw ky la lb lg li ln lo lt lu lv mg mh "
+    "mi mk ml mn mr ms mt my na nb nd ne ng nl nn no nr nv ny oc oj om or os pa pi pl ps pt qu rm rn ro ru "
+    "rw sa sc sd se sg sh si sk sl sm sn so sq sr ss st su sv sw ta te tg th ti tk tl tn to tr ts tt tw ty "
+    "ug uk ur uz ve vi vo wa wo xh yi yo za zh zu"
+)
+LANGUAGES = frozenset(_CODES.split())
+"""ISO 639-1, two withdrawn codes among them that are still in use: each may be a series."""
+
 SHARED = 1.0
 """Seconds for which all who ask are told the same numbers: to gather them takes a while."""
 
@@ -189,8 +200,8 @@ def _language(language: Any) -> str:
     """A client may call a language what it likes; series must stay few."""
     if language is None:
         return "unknown"
-    known = isinstance(language, str) and len(language) == 2 and language.isascii()
-    return language if known and language.isalpha() else "other"
+    code = language.lower() if isinstance(language, str) else ""
+    return code if code in LANGUAGES else "other"
 
 
 @cache

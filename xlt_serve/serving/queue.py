@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from heapq import heapify, heappop, heapreplace
 from typing import Generic, TypeVar
 
@@ -95,6 +95,9 @@ class Waiting(Generic[T]):
 
     def tokens_of(self, client: str) -> int:
         return self._tokens[client]
+
+    def clients(self) -> Collection[str]:
+        return self._rows.keys()
 
     def _count(self, client: str, tokens: int) -> None:
         self.tokens += tokens

@@ -323,7 +323,8 @@ class Scheduler:
             if ticket.drawn is not None and tokens > ticket.drawn:
                 raise too_many_draws(tokens, ticket.drawn)
             lane = self._lane(runners, request.graph)
-            self._shares.comes(ticket.client)
+            if not self._queued_tokens(ticket.client):
+                self._shares.comes(ticket.client)
             ticket.parts.add(part)
             ticket.rows = max(ticket.rows, ticket.pushed)  # a guess until now
             now = self.clock()
@@ -374,7 +375,8 @@ class Scheduler:
         budget = lane.budget(self.limits, 1 if few else self.streams)
         if idle > 1 and not few:  # one must not take all while the others have nothing to do
             budget = min(budget, -(-lane.waiting.tokens // idle))
-        self._shares.serves(lane.waiting.first(used)[2])
+        waiting = {client for each in lanes for client in each.waiting.clients()}
+        self._shares.serves(lane.waiting.first(used)[2], waiting)
         batch = lane.waiting.take(budget, used, 1 / lane.speed)
         for part, number in batch:
             self._shares.had(part.ticket.client, part.rows[number].length / lane.speed)

@@ -37,8 +37,8 @@ class Held:
 
 
 async def app(scope: Scope, receive: Receive, send: Send) -> None:
-    """``/echo``: the length of the body; ``/refuse``: 401, body unread; ``/large``: much; ``/slow``;
-    ``/held``: until the test lets it go."""
+    """``/echo``: the length of the body; ``/refuse``: 401, body unread; ``/large``: much; ``/pieces``: as
+    much, as the client takes it in; ``/slow``; ``/held``: until the test lets it go."""
     if scope["type"] == "lifespan":
         for kind in ("startup", "shutdown"):
             await receive()
@@ -53,7 +53,7 @@ async def app(scope: Scope, receive: Receive, send: Send) -> None:
                 return
             length, more = length + len(message["body"]), message["more_body"]
         body = str(length).encode()
-    elif scope["path"] == "/large":
+    elif scope["path"] in ("/large", "/pieces"):
         body = b"x" * LARGE
     elif scope["path"] == "/slow":
         await asyncio.sleep(0.2)
@@ -67,6 +67,9 @@ async def app(scope: Scope, receive: Receive, send: Send) -> None:
             headers.append((b"connection", b"close"))
     headers.append((b"content-length", str(len(body)).encode()))
     await send({"type": "http.response.start", "status": status, "headers": headers})
+    while scope["path"] == "/pieces" and body:
+        await send({"type": "http.response.body", "body": body[:65536], "more_body": True})
+        body = body[65536:]
     await send({"type": "http.response.body", "body": body})
 
 
@@ -398,6 +401,80 @@ def test_an_address_with_many_connections_takes_no_place_from_others() -> None:
     assert all(each.there for each in (other, *newcomers))
 
 
+def test_an_address_that_reads_no_answers_takes_no_place_from_others() -> None:
+    among = crowd()
+    others = [entered(among, f"192.0.2.{n}") for n in range(10)]
+    greedy = [entered(among, "198.51.100.7") for _ in range(90)]
+    for each in greedy:
+        among.busy(each)
+        among.unread(each)
+    for n in range(100):
+        others.append(entered(among, f"203.0.113.{n % 70}"))
+        among.leave(others.pop(5))  # it comes and goes
+        entered(among, "198.51.100.7")
+    assert all(each.place and each.there for each in others)
+    assert sum(each.there for each in greedy) < 90
+
+
+def test_who_waits_otherwise_or_reads_on_is_not_among_those_who_read_nothing() -> None:
+    among = crowd()
+    idle, busy = entered(among, "192.0.2.1"), entered(among, "192.0.2.2")
+    among.idle(idle)
+    among.busy(busy)
+    for each in (idle, busy):
+        among.unread(each)
+    assert list(among._waiting()) == [idle, busy]
+    among.read(busy)
+    assert list(among._waiting()) == [idle]
+    among.unread(busy)
+    among.leave(busy)
+    assert list(among._waiting()) == [idle]
+
+
+def test_two_greedy_addresses_without_one_that_waits_drive_out_nobody() -> None:
+    among = crowd()
+    other = entered(among, "192.0.2.1")
+    for number in range(99):
+        among.busy(entered(among, f"198.51.100.{number % 2}"))
+    for number in range(2):
+        assert entered(among, f"198.51.100.{number}").place is False
+    assert other.there
+    assert entered(among, "192.0.2.2").place
+
+
+@pytest.mark.parametrize(("rate", "unread"), [(50_000, True), (200_000, False)])
+def test_who_takes_in_an_answer_too_slowly_counts_as_one_who_waits(rate: int, unread: bool) -> None:
+    among = crowd()
+    reader = object.__new__(BoundedProtocol)
+    among.enter(reader, "192.0.2.1")
+    buffered = 1_000_000
+    reader.transport = cast(Any, types.SimpleNamespace(get_write_buffer_size=lambda: buffered))
+    reader._others, reader._deadline, reader._unsent_since = among, None, None
+    reader._written, reader._patience, reader._least_rate = buffered, 30.0, bounded_http.LEAST_RATE
+    for quarter in range(40):
+        reader.look(quarter / 4)
+        assert (reader in among._waiting()) == (unread and quarter > 4)
+        reader._written += rate // 4  # each byte that is read makes room for another
+    buffered = 0
+    reader.look(11)
+    assert reader not in among._waiting()
+
+
+def test_who_does_not_read_loses_its_place_to_others() -> None:
+    asked = b"GET /pieces HTTP/1.1\r\nHost: x\r\n\r\n"
+    with (
+        listening(app, max_connections=3, write_timeout=200.0) as server,
+        contextlib.ExitStack() as stack,
+    ):
+        for _ in range(3):
+            client = stack.enter_context(server.client(receive_buffer=4096))
+            client.sendall(asked)
+            assert client.recv(1) == b"H"
+        whole = asked[:-2] + b"Connection: close\r\n\r\n"
+        until(lambda: one(server.said(whole)).status == 200)
+        assert len(one(server.said(whole)).body) == LARGE
+
+
 def test_of_many_addresses_the_oldest_goes_whatever_has_come_of_its_request() -> None:
     among = crowd()
     halves = [entered(among, f"10.0.0.{n}") for n in range(100)]
@@ -413,6 +490,31 @@ def test_a_proxy_has_the_connections_of_many() -> None:
     greedy = [entered(among, "198.51.100.7") for _ in range(60)]
     assert all(each.there for each in proxied)
     assert sum(each.there for each in greedy) == 40
+
+
+def test_a_connection_that_can_not_be_looked_at_ends_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told, look = list[dict[str, Any]](), BoundedProtocol.look
+    broken = list[BoundedProtocol]()
+
+    def failing(self: BoundedProtocol, now: float) -> None:
+        if not broken:
+            broken.append(self)
+            self.loop.set_exception_handler(lambda _, context: told.append(context))
+        if self in broken:
+            raise ValueError("broken")
+        look(self, now)
+
+    monkeypatch.setattr(BoundedProtocol, "look", failing)
+    with listening(app, header_timeout=1.0) as server, server.client() as one_of_two:
+        one_of_two.settimeout(10)
+        with counted("connections"), contextlib.suppress(ConnectionError):
+            assert one_of_two.recv(1) == b""
+        with counted("header_time"), server.client() as other, contextlib.suppress(ConnectionError):
+            other.settimeout(10)
+            assert other.recv(1) == b""
+    assert [str(each["exception"]) for each in told] == ["broken"]
 
 
 def chunked(chunk: bytes, times: int, more: bytes = b"") -> bytes:

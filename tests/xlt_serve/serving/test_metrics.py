@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import string
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -10,7 +12,8 @@ from typing import Any
 import prometheus_client
 import pytest
 
-from xlt_serve.serving.metrics import Rendered, exposed, metrics
+from xlt_serve.serving.metrics import LANGUAGES, Rendered, _language, exposed, metrics
+from xlt_serve.text.language import _identifier, table
 from xlt_serve.types import Failure, Prediction
 
 
@@ -57,3 +60,17 @@ def test_items_are_counted_in_few_steps_however_many(monkeypatch: pytest.MonkeyP
 
 def test_those_of_the_service_are_shared_so() -> None:
     assert exposed()[0] is exposed()[0]
+
+
+def test_a_client_makes_no_series_by_its_names_of_languages() -> None:
+    """Not even of two letters, in whatever case."""
+    names = {"".join(two) for two in itertools.product(string.ascii_letters, repeat=2)}
+    found = {_language(name) for name in names | {"x", "deu", "ſw", "De "}}
+    assert found == LANGUAGES | {"other"}
+    assert [_language(name) for name in ("de", "DE", None, 3)] == ["de", "de", "unknown", "other"]
+
+
+def test_each_language_that_is_found_has_its_series() -> None:
+    """Of those that have a code of two letters."""
+    found = {*table().languages, *_identifier(()).labels}
+    assert {code for code in found if len(code) == 2} <= LANGUAGES

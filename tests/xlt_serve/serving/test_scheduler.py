@@ -931,6 +931,44 @@ def test_all_clients_get_the_same_share_however_much_they_ask_for() -> None:
     assert abs(half.count("a") - half.count("b")) <= 8
 
 
+def test_newcomers_without_end_do_not_keep_a_client_waiting() -> None:
+    """Five always wait, each seen for the first time, beside one whose rows fill a run each."""
+    scheduler, model = Scheduler(Limits(speed=1e4, least=64, wait=60)), Squares(64, 1e-5)
+    text, came = "x" * 64, 0
+
+    async def newcomers(while_waits: asyncio.Task[list[int]]) -> None:
+        nonlocal came
+        while not while_waits.done() and came < 300:
+            came += 1
+            await ask(scheduler, model, [text], client=f"newcomer {came}")
+
+    async def main() -> None:
+        waits = asyncio.create_task(ask(scheduler, model, [text] * 8, client="waits"))
+        await asyncio.gather(waits, *(newcomers(waits) for _ in range(5)))
+
+    asyncio.run(main())
+    scheduler.close()
+    assert came <= 80  # twice as many as have the same share
+
+
+def test_who_asks_on_while_it_waits_keeps_what_it_is_owed() -> None:
+    scheduler, model = Scheduler(Limits(speed=1e4, least=64)), Squares()
+
+    async def main() -> None:
+        first = await hold(scheduler, model)
+        tasks = []
+        for number in range(2):
+            tasks.append(asyncio.create_task(ask(scheduler, model, ["owed"], client="owed")))
+            await until(lambda number=number: scheduler.waiting_tokens() == 4 * (number + 1))
+            scheduler._shares._now += 1.0  # as others have had since
+        assert scheduler._shares.used["owed"] < 1.0
+        model.gate.set()
+        await asyncio.gather(first, *tasks)
+
+    asyncio.run(main())
+    scheduler.close()
+
+
 def test_a_load_that_can_be_carried_is_carried_after_an_overload() -> None:
     """Half of the capacity, right after the flood: a few are refused for a second, then nobody."""
     scheduler, model = Scheduler(Limits(speed=1000, wait=1)), Squares()

@@ -78,6 +78,8 @@ def test_clients_that_do_not_read_lose_their_oldest_answers() -> None:
             until(lambda number=number: len(gone) == max(0, number - 1))
         assert gone == [True] * 4
         assert held.bytes == 2 * (LARGE - PIECE)
+        # Nor do they keep their connections until they would have read what was sent.
+        until(lambda: len(server.server.server_state.connections) == 2)
         with server.client() as reads:
             reads.sendall(b"GET /light HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
             [got] = heard(reads)
