@@ -13,7 +13,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -344,6 +344,48 @@ def test_a_generation_is_reported_once_nothing_answers_from_an_older_one(tmp_pat
     registry.look()
     assert has(registry) == {"a": "v1", "b": "v1"}
     assert shared.workers()[os.getpid()].reached == 1
+
+
+def test_what_was_swapped_out_is_destroyed_by_the_registrys_thread(tmp_path: Path) -> None:
+    """Not by the event loop, where the last request that holds it ends."""
+    destroyed = list[tuple[str, str]]()
+
+    class Opened(FakeClassifier):
+        def __del__(self) -> None:
+            destroyed.append((self.bundle.place, threading.current_thread().name))
+
+    class Opens(FakeLoader):
+        def open(self, bundle: Any) -> Any:
+            return Opened(super().open(bundle).bundle)
+
+    registry = worker(tmp_path, Opens())
+
+    def look() -> None:
+        thread = threading.Thread(target=registry.look, name="of the registry")
+        thread.start()
+        thread.join()
+
+    registry.load()
+    held = [registry.get("a"), registry.get("b")]
+    with registry.shared.turn():
+        registry.shared.propose(state_of(registry))
+        look()
+        registry.shared.commit()
+        look()
+    look()
+    assert has(registry) == {"a": "v1", "b": "v1"}
+    held.clear()
+    assert not destroyed
+    look()
+    assert destroyed == [("v0", "of the registry")] * 2
+    with registry.shared.turn():  # and what was got ready in vain
+        registry.shared.propose(replace(state_of(registry), generation=2, changed={"a": 2, "b": 1}))
+        look()
+        assert registry._ready is not None
+        registry.shared.abort()
+    look()
+    look()
+    assert destroyed == [("v0", "of the registry")] * 2 + [("v1", "of the registry")]
 
 
 # The application itself.
