@@ -26,6 +26,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from tests.xlt_serve.serving.conftest import Local, Start, copied, valid
 from xlt_serve.errors import BundleError
+from xlt_serve.serving import app
 from xlt_serve.serving import registry as registries
 from xlt_serve.serving.failures import Refusal
 from xlt_serve.serving.log import Log
@@ -231,8 +232,10 @@ def test_a_worker_that_can_not_read_for_a_moment_follows_later(
             raise failing
 
         patched.setattr(shared, "committed", fails)
+        edition = registry.edition()
         registry.look()
         registry.look()
+        assert registry.edition() != edition
         assert [one["code"] for one in json.loads(registry.described(10**6))["warnings"]] == [
             "state_unreadable"
         ]
@@ -389,6 +392,26 @@ def test_what_was_swapped_out_is_destroyed_by_the_registrys_thread(tmp_path: Pat
 
 
 # The application itself.
+
+
+def test_models_are_described_once_a_second_and_anew_after_a_swap(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app, "SHARED", 1e9)
+    described, times = Registry.described, list[int]()
+
+    def counted(self: Registry, largest: int) -> bytes:
+        times.append(largest)
+        return described(self, largest)
+
+    monkeypatch.setattr(Registry, "described", counted)
+    client = start(admin_keys=("a" * 16,))
+    told = {client.get("/models").content for _ in range(20)}
+    assert len(told) == len(times) == 1
+    answer = client.post("/models", json={"name": "topics"}, headers=ADMIN)
+    assert answer.json()["generation"] == 1, answer.text
+    assert client.get("/models").json()["generation"] == 1
+    assert len(times) <= 3
 
 
 def overwritten(file: Path) -> None:
