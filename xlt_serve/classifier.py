@@ -48,8 +48,9 @@ class Classifier:
         trust_tokenizer: bool | None = None,
         name: str = "",
     ) -> None:
+        provider = options.provider if options else "cpu"
         if budget is None:
-            budget = default_budget(options.provider if options else "cpu")
+            budget = default_budget(provider)
         if budget < 1:
             raise UsageError(f"budget={budget}", "must be at least 1 token")
         manifest = bundle.manifest
@@ -61,7 +62,7 @@ class Classifier:
             bundle.file(manifest.tokenizer), manifest.max_length, trust_tokenizer
         )
         self.runners = Runners(bundle, options, budget)
-        self.context = Context(bundle, self.encoder, Tables(bundle, synonyms), name)
+        self.context = Context(bundle, self.encoder, Tables(bundle, synonyms), name, provider)
         self.runners.of("plain")  # what can't be opened is no classifier
 
     @property

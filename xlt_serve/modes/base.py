@@ -28,12 +28,13 @@ CLASSIFY, ZERO_SHOT = "/classify", "/zero_shot"
 @dataclass(frozen=True, slots=True)
 class Context:
     """What a mode may use of a loaded bundle: manifest, tokenizer, tables of synonyms. ``called``: what
-    it is served as; empty: what its manifest calls it."""
+    it is served as; empty: what its manifest calls it. ``provider``: that runs its graphs."""
 
     bundle: Bundle
     encoder: Encoder
     tables: Tables
     called: str = ""
+    provider: str = "cpu"
 
     @property
     def name(self) -> str:

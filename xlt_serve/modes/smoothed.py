@@ -18,6 +18,7 @@ from xlt_serve.smoothing.noise import (
     LARGEST,
     LARGEST_RADIUS,
     SMALLEST,
+    TF32,
     Kind,
     Noise,
     Place,
@@ -315,6 +316,8 @@ def chosen_noise(context: Context, asked: Smoothing) -> tuple[Noise, str | None]
             "give both noise and scale",
         )
     precision = context.bundle.manifest.graphs["perturbed"].precision
+    if context.provider == "tensorrt" and precision == "fp32":
+        precision = TF32
     noise = Noise(cast(Kind, kind), float(scale), at, precision)
     if "kind" not in trained:
         return noise, "the model was trained without noise: expect few votes to agree"

@@ -42,7 +42,7 @@ def refuse_unfit(bundle: Bundle, order: Order) -> None:
     """What ``predict`` would say of every row, before a model is loaded and anything is touched."""
     manifest, settings = bundle.manifest, modes.settings(**order.settings)
     encoder = Encoder(bundle.file(manifest.tokenizer), manifest.max_length)
-    context = Context(bundle, encoder, Tables(bundle, order.tables))
+    context = Context(bundle, encoder, Tables(bundle, order.tables), provider=order.provider)
     modes.of(settings).check(settings)
     modes.of(settings).refuse_unfit(context, settings)
 

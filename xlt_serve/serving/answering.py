@@ -19,6 +19,7 @@ from xlt_serve.serving.compact_json import as_json
 from xlt_serve.serving.failures import Refusal
 from xlt_serve.serving.registry import Loaded
 from xlt_serve.serving.scheduler import RunFailed, Scheduler, Translate
+from xlt_serve.serving.turns import SMALL, Steps, by_turns
 from xlt_serve.text.tokens import check, too_many_windows
 from xlt_serve.translation.items import primary
 from xlt_serve.types import Outcome, Prediction, Settings
@@ -335,9 +336,17 @@ async def body(
     hold: Callable[[int], None] = lambda size: None,
 ) -> bytes:
     """The answer as JSON, written piece by piece; ``hold`` is told how much there is by now."""
+    written: bytes = await by_turns(_written(reply, loaded, largest, hold), small=True)
+    return written
+
+
+def _written(
+    reply: AnsweredQuery, loaded: Loaded, largest: int, hold: Callable[[int], None]
+) -> Steps:
+    """The first step is a small one: most answers need no other."""
     version = loaded.classifier.bundle.manifest.version
     parts: list[bytes] = []
-    size = written = 0
+    size, pause = 0, SMALL
     for prediction in reply.predictions:
         parts.append(as_json(prediction.to_dict()))
         size += len(parts[-1]) + 1
@@ -349,10 +358,10 @@ async def body(
                 f"an answer may have {largest} bytes",
                 "ask for the likeliest labels alone (top_k), or split the list",
             )
-        if size - written > PIECE:
-            written = size
+        if size > pause:
+            pause = size + PIECE
             hold(size)
-            await asyncio.sleep(0)
+            yield
     rest = {
         "bundle": {"name": loaded.name, "version": version},
         "timings": {

@@ -33,7 +33,7 @@ from xlt_serve.serving.heartbeat import Heartbeat
 from xlt_serve.serving.held_bodies import HeldBodies
 from xlt_serve.serving.loading import Loader
 from xlt_serve.serving.log import Log, excerpt
-from xlt_serve.serving.metrics import exposed, forget, metrics
+from xlt_serve.serving.metrics import SHARED, OneThread, Rendered, exposed, forget, metrics
 from xlt_serve.serving.middleware import Gate
 from xlt_serve.serving.registry import Registry, least_sizes
 from xlt_serve.serving.routes import OPERATIONS
@@ -69,6 +69,8 @@ class Service:
         loader = Loader(environment, self.threads, self.scheduler, self.translators, log)
         common = shared.Shared(folder, environment.bundles, on_killed=forget)
         self.registry = Registry(common, loader, log, self.metrics.warn)
+        self.numbers = OneThread(exposed)
+        self.models = OneThread(Rendered(self._described, SHARED, edition=self.registry.edition))
         self.swaps = Swaps(common, self.registry, loader, environment.load_timeout)
         self.bodies = HeldBodies(environment.max_bodies)
         self.unsent = UnsentAnswers(environment.max_unsent)
@@ -89,6 +91,9 @@ class Service:
     def _ran(self, run: RunRecord) -> None:
         self.metrics.run(run)
         self.metrics.waiting.set(self.scheduler.waiting_tokens())
+
+    def _described(self) -> tuple[bytes, str]:
+        return self.registry.described(self.environment.max_answer), "application/json"
 
     async def start(self) -> None:
         await asyncio.to_thread(self.registry.start)
@@ -294,11 +299,10 @@ def _too_late(timeout: float, longest: float) -> Refusal:
 
 
 async def models(request: Request) -> Response:
-    service = service_of(request)
+    """Of this worker it says what is so now, of the others what was so a second ago."""
 
     async def write(hold: Callable[[int], None]) -> bytes:
-        largest = service.environment.max_answer
-        content = await asyncio.to_thread(service.registry.described, largest)
+        content, _ = await service_of(request).models()
         hold(len(content))
         return content
 
@@ -334,12 +338,17 @@ def _page() -> bytes:
 
 
 async def numbers(request: Request) -> Response:
-    content, kind = await asyncio.to_thread(exposed)
+    content, kind = await service_of(request).numbers()
     return Response(content, media_type=kind)
 
 
 async def docs(request: Request) -> Response:
-    return Response(as_json(openapi.document()), media_type="application/json")
+    return Response(_docs(), media_type="application/json")
+
+
+@cache
+def _docs() -> bytes:
+    return as_json(openapi.document())
 
 
 async def body_of(request: Request) -> Any:

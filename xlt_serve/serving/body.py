@@ -13,6 +13,7 @@ from xlt_serve.serving.bounded_json import Tally
 from xlt_serve.serving.failures import Refusal
 from xlt_serve.serving.held_bodies import FREE, Held, HeldBodies
 from xlt_serve.serving.settings import Environment
+from xlt_serve.serving.turns import SMALL, by_turns, turn
 
 VALUES_PER_ITEM, MORE_VALUES = 8, 1000
 """A pair and its two translations are six; options, labels and templates come on top."""
@@ -47,9 +48,10 @@ async def read_json(request: Request, bounds: Environment, bodies: HeldBodies) -
         raise Gone from None
     body = bytes(held.body)
     held.body.clear()
-    value = await by_turns(bounded_json.parse(body))
+    value = await by_turns(bounded_json.parse(body), small=len(body) <= SMALL)
     if len(body) > FREE:  # one wide character makes a text four bytes a character
-        bodies.hold(held, weight(value))
+        async with turn():
+            bodies.hold(held, weight(value))
         if held.given_up:
             raise _too_much(bounds.max_bodies)
     return value
@@ -60,16 +62,6 @@ def weight(value: Any) -> int:
     if isinstance(value, dict):
         return sum(weight(name) + weight(part) for name, part in value.items())
     return sum(map(weight, value)) if isinstance(value, list) else sys.getsizeof(value)
-
-
-async def by_turns(steps: bounded_json.Steps) -> Any:
-    """Others get their turn after each step."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as done:
-            return done.value
-        await asyncio.sleep(0)
 
 
 def most_values(bounds: Environment) -> int:

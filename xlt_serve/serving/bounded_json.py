@@ -15,6 +15,7 @@ from collections.abc import Generator
 from typing import Any, NoReturn
 
 from xlt_serve.serving.failures import Refusal
+from xlt_serve.serving.turns import Steps
 from xlt_serve.text.tokens import LARGEST
 
 DEEPEST = 100
@@ -40,9 +41,6 @@ MARKS, BRACKETS = b",:[{", b"[]{}"
 _NOT_MARKS = bytes(set(range(256)) - set(MARKS))
 _NOT_BRACKETS = bytes(set(range(256)) - set(BRACKETS))
 _CONTINUED = bytes(range(0x80, 0xC0))
-
-Steps = Generator[None, None, Any]
-"""Work in steps that take a millisecond or so; what it returns is the result."""
 
 
 class Tally:

@@ -3,6 +3,7 @@ padding, how often does the model abstain, are texts cut, which languages come."
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
 import time
@@ -153,24 +154,49 @@ class Metrics:
 
 
 class Rendered:
-    """What ``render`` gave last, for ``seconds``; whoever comes while it is at it waits for that."""
+    """What ``render`` gave last, for ``seconds`` and as long as ``edition`` is the same; whoever comes
+    while it is at it waits for that."""
 
     def __init__(
         self,
         render: Callable[[], tuple[bytes, str]],
         seconds: float,
         clock: Callable[[], float] = time.monotonic,
+        edition: Callable[[], object] = lambda: None,
     ) -> None:
-        self._render, self._seconds, self._clock = render, seconds, clock
-        self._until, self._lock = float("-inf"), threading.Lock()
-        self._last = b"", ""
+        self._render, self._seconds, self._clock, self._edition = render, seconds, clock, edition
+        self._lock = threading.Lock()
+        self._last: tuple[float, object, tuple[bytes, str]] | None = None  # until when, edition
 
     def __call__(self) -> tuple[bytes, str]:
         with self._lock:
-            if self._clock() >= self._until:
-                self._last = self._render()
-                self._until = self._clock() + self._seconds
-            return self._last
+            if (last := self.fresh()) is not None:
+                return last
+            edition = self._edition()  # before: what changes meanwhile is not in it
+            rendered = self._render()
+            self._last = self._clock() + self._seconds, edition, rendered
+            return rendered
+
+    def fresh(self) -> tuple[bytes, str] | None:
+        """At once, or None: it is to be rendered."""
+        if (last := self._last) is None or self._clock() >= last[0] or self._edition() != last[1]:
+            return None
+        return last[2]
+
+
+class OneThread:
+    """For an event loop: of all who come while it is rendered, one takes a thread."""
+
+    def __init__(self, rendered: Rendered) -> None:
+        self._rendered, self._turn = rendered, asyncio.Lock()
+
+    async def __call__(self) -> tuple[bytes, str]:
+        if (last := self._rendered.fresh()) is not None:
+            return last
+        async with self._turn:
+            if (last := self._rendered.fresh()) is None:
+                last = await asyncio.to_thread(self._rendered)
+            return last
 
 
 def _numbers() -> tuple[bytes, str]:

@@ -56,9 +56,12 @@ def least_sizes(labels: Sequence[str]) -> tuple[int, ...]:
     return tuple(accumulate(sizes, initial=0))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, weakref_slot=True)
 class Loaded:
-    """Requests hold it until they are answered: what was swapped out lives as long as they do."""
+    """Requests hold it until they are answered: what was swapped out lives as long as they do.
+
+    The registry holds the classifier for longer than that: to destroy its sessions takes a while, which
+    is for the registry's thread and not for the event loop, where the last request ends."""
 
     name: str
     place: str
@@ -118,6 +121,7 @@ class Registry:
         self._apart: frozenset[str] = frozenset()
         self._late = 0
         self._notices: tuple[Notice, ...] = ()
+        self._opened: list[tuple[weakref.ref[Loaded], Classifier]] = []  # for its thread alone
         self._freed, self._wake = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._follow, name="follow", daemon=True)
 
@@ -153,6 +157,12 @@ class Registry:
             self._put(Missing(_altered(loaded.name)), loaded)
             self.wake()
             raise _unavailable(_altered(loaded.name))
+
+    def edition(self) -> object:
+        """While it is the same, ``described`` says the same of this worker."""
+        slots = self._slots
+        models = [(one.name, one.at, one.manifest) for one in self.all()]
+        return self.state.generation, self._notices, list(slots), models
 
     def described(self, largest: int) -> bytes:
         """As JSON; without manifests where it would be larger. Reads files: not for the event loop."""
@@ -235,18 +245,25 @@ class Registry:
             self._ready = None
         elif self._ready is None or self._ready.wanted.attempt != proposed.attempt:
             self._ready = None  # what an earlier one had takes memory
+            self._let_go()
             self._ready = self._prepared(proposed)
         for loaded in self.all():
             if not sealed.intact(loaded.bundle):
                 self._put(Missing(_altered(loaded.name)), loaded)
         self._tell()  # also what the next line mends
         self._fill()
-        if self._freed.is_set():  # the last request that held a bundle was answered
-            self._freed.clear()
-            give_back()
+        self._let_go()
         if time.monotonic() >= self._seldom_at:
             self._look_around()
         self._tell()
+
+    def _let_go(self) -> None:
+        """Of the bundles that nothing serves and the last request of which was answered."""
+        self._opened = [(held, opened) for held, opened in self._opened if held() is not None]
+        sealed.remove_dropped()
+        if self._freed.is_set():
+            self._freed.clear()
+            give_back()
 
     def _asked_for(self) -> tuple[Wanted | None, Wanted]:
         """What is proposed, and what is agreed. In this order: a proposal that is gone was dropped, or is
@@ -338,7 +355,10 @@ class Registry:
         classifier = self.loader.open(bundle)
         weakref.finalize(classifier, self._freed.set).atexit = False
         manifest = as_json(asdict(bundle.manifest))
-        return Loaded(name, place, classifier, wanted.changed.get(name, 0), manifest=manifest)
+        changed = wanted.changed.get(name, 0)
+        loaded = Loaded(name, place, classifier, changed, manifest=manifest)
+        self._opened.append((weakref.ref(loaded), classifier))
+        return loaded
 
     def _put(self, slot: Loaded | Missing, instead_of: Loaded | Missing | None) -> None:
         """Unless another was first."""

@@ -6,12 +6,13 @@ copy is verified, and the copy is served; its pages are in memory once, however 
 
 A copy is called by the hash of its manifest, which holds those of all files. It appears whole, by a
 rename. Whoever serves it holds a shared lock on its folder; copies that nobody holds are removed when
-the next one is made, and by the last one that lets go. What is known of a copy stands beside it: all
-that lies in it came with the bundle.
+the next one is made, and by the last one that lets go: its finaliser only puts them down for removal.
+What is known of a copy stands beside it: all that lies in it came with the bundle.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import fcntl
 import math
@@ -19,9 +20,11 @@ import os
 import re
 import shutil
 import tempfile
+import threading
 import time
 import uuid
 import weakref
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,6 +50,9 @@ Mark = tuple[int, int, int, int]
 Marks = dict[str, Mark | None]
 _NAME = re.compile("[0-9a-f]{64}")
 _MARK = re.compile(r"([0-9a-f]{64})\.passed-[a-z]+")
+
+_dropped: deque[tuple[int, Path]] = deque()
+_ending = threading.Event()
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
@@ -100,6 +106,7 @@ def seal(
     ``OSError``: there is no room for it, or the folder can't be written.
     """
     private_folder.made(folder)
+    remove_dropped()
     clean(folder)
     if digest and (held := _hold(folder / digest)) is not None:
         with contextlib.suppress(BundleError):
@@ -133,7 +140,7 @@ def _taken(copy: Path, held: int, origin: Path, origins: Marks) -> SealedBundle:
         _let_go(held, copy)
         raise
     sealed = SealedBundle(copy, manifest, origin, copy.name, marks, origins)
-    weakref.finalize(sealed, _let_go, held, copy)
+    weakref.finalize(sealed, _drop, held, copy)
     return sealed
 
 
@@ -266,6 +273,27 @@ def _locked(folder: Path, kind: int) -> Iterator[int]:
         yield handle
     finally:
         os.close(handle)
+
+
+def remove_dropped() -> None:
+    """The copies that were dropped since, where nobody else holds them. Not for the event loop."""
+    with contextlib.suppress(IndexError):
+        while True:
+            _let_go(*_dropped.popleft())
+
+
+def _drop(held: int, copy: Path) -> None:
+    """By a finaliser, which runs wherever the last one lets go: it may be the event loop."""
+    _dropped.append((held, copy))
+    if _ending.is_set():  # nobody will come for it
+        remove_dropped()
+
+
+@atexit.register
+def _end() -> None:
+    """Finalisers may run before it or after it."""
+    _ending.set()
+    remove_dropped()
 
 
 def _let_go(held: int, copy: Path) -> None:

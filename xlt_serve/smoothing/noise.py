@@ -49,17 +49,21 @@ FP16_SMALLEST, FP16_LARGEST = 1e-2, 1e2
 SLACK = 2.0**-36
 """More than the error of a radius or threshold in float64, of radii in units of the scale."""
 
+TF32 = "tf32"
+"""Of a graph of fp32 weights whose products have the 11 bits of float16: TensorRT's choice."""
+
 _CHANGED = {"fp32": (1e-3, 8 * 2.0**-24), "int8": (6e-3, 3e-4), "fp16": (1e-2, 1e-3)}
 """Votes that rounding changes: a share of them, and what is added for one token and noise of scale 1.
 The less noise moves the logits, the more draws lie so near a tie that a rounding turns them: that of n
 tokens averages out, and moves them by σ/√n."""
+_AS_RUN = _CHANGED | {TF32: _CHANGED["fp16"]}
 
 
 @dataclass(frozen=True, slots=True)
 class Noise:
     """``scale``: the deviation σ of gaussian noise, the half-width b of uniform noise; ``at``: on the
     embeddings of all real tokens, or on the encoder's output at the first; ``precision``: of the graph
-    that adds it; ``tokens`` that it is added to."""
+    that adds it, as it is run; ``tokens`` that it is added to."""
 
     kind: Kind
     scale: float
@@ -70,7 +74,7 @@ class Noise:
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise UsageError(f"noise {self.kind!r}", f"must be one of {', '.join(KINDS)}")
-        if self.precision not in _CHANGED:
+        if self.precision not in _AS_RUN:
             raise UsageError(
                 f"a perturbed graph of {self.precision} weights",
                 "certifies nothing: it isn't known how many votes its rounding changes",
@@ -108,7 +112,7 @@ class Noise:
     @property
     def changed(self) -> float:
         """τ: the share of draws whose vote rounding may change; ½: all that one could know."""
-        share, of_small = _CHANGED[self.precision]
+        share, of_small = _AS_RUN[self.precision]
         return min(0.5, share + of_small * math.sqrt(self.tokens) / self.scale)
 
     def _proved(self, p: float) -> float:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+from collections import Counter
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -121,6 +123,40 @@ def test_an_answer_is_written_in_pieces_and_is_whole() -> None:
     assert found["predictions"] == [reply.predictions[0].to_dict()] * 300
     assert found["bundle"] == {"name": "topics", "version": "1"}
     assert turns >= len(body) // answering.PIECE - 1
+
+
+def test_many_large_answers_take_no_more_of_a_round_than_one() -> None:
+    """Beside the little that each writes first."""
+
+    def most(answers: int) -> int:
+        """Items that are written in a round of the loop, once all have begun."""
+        rounds, written = 0, Counter[int]()
+        reply, loaded = answered(count=300, labels=50)
+
+        class Told(Prediction):
+            def to_dict(self) -> dict[str, Any]:
+                written[rounds] += 1
+                return super().to_dict()
+
+        told = Told(reply.predictions[0].label, reply.predictions[0].probabilities)
+        reply = replace(reply, predictions=[told] * 300)
+
+        async def ticks() -> None:
+            nonlocal rounds
+            while True:
+                rounds += 1
+                await asyncio.sleep(0)
+
+        async def main() -> None:
+            ticking = asyncio.create_task(ticks())
+            await asyncio.gather(*(answering.body(reply, loaded, 10**7) for _ in range(answers)))
+            ticking.cancel()
+
+        asyncio.run(main())
+        first = min(written)
+        return max(count for number, count in written.items() if number > first + 1)
+
+    assert most(20) == most(1)
 
 
 @pytest.mark.parametrize("count", [0, 1])

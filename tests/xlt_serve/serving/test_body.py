@@ -7,6 +7,7 @@ import contextlib
 import json
 import socket
 import time
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -21,6 +22,7 @@ from xlt_serve.serving import failures
 from xlt_serve.serving.body import read_json
 from xlt_serve.serving.held_bodies import FREE, Held, HeldBodies
 from xlt_serve.serving.settings import Environment
+from xlt_serve.serving.turns import by_turns
 
 
 class Reading:
@@ -186,3 +188,63 @@ def test_who_is_answered_gives_back_what_it_held() -> None:
             assert bodies.bytes == 0
 
     asyncio.run(main())
+
+
+def most_in_a_round(bodies: int, cancelled: int = 0) -> int:
+    """Steps of so many large bodies that are parsed at once; of all rounds of the loop the most."""
+
+    async def main() -> int:
+        rounds, made, ended = 0, Counter[int](), Counter[int]()
+
+        def steps(number: int) -> Iterator[None]:
+            for _ in range(10):
+                made[rounds] += 1
+                yield
+            ended[number] += 1
+
+        async def ticks() -> None:
+            nonlocal rounds
+            while True:
+                rounds += 1
+                await asyncio.sleep(0)
+
+        ticking = asyncio.create_task(ticks())
+        tasks = [asyncio.create_task(by_turns(steps(number))) for number in range(bodies)]  # type: ignore[arg-type]
+        await asyncio.sleep(0)
+        for number in range(cancelled):
+            await asyncio.sleep(0)
+            tasks[number].cancel()
+        await asyncio.wait(tasks, timeout=10)
+        assert ended.keys() >= set(range(cancelled, bodies))
+        assert all(task.done() for task in tasks)
+        ticking.cancel()
+        return max(made.values())
+
+    return asyncio.run(main())
+
+
+def test_many_large_bodies_take_no_more_of_a_round_than_one() -> None:
+    assert most_in_a_round(1) == 1
+    assert most_in_a_round(20) == 1
+
+
+def test_whose_client_leaves_gives_its_turn_back() -> None:
+    assert most_in_a_round(20, cancelled=7) == 1
+
+
+def test_a_small_body_waits_for_no_turn() -> None:
+    async def main() -> list[str]:
+        order = list[str]()
+
+        def steps(name: str, count: int) -> Iterator[None]:
+            for _ in range(count):
+                yield
+            order.append(name)
+
+        large = [asyncio.create_task(by_turns(steps("large", 5))) for _ in range(3)]  # type: ignore[arg-type]
+        await asyncio.sleep(0)
+        await by_turns(steps("small", 0), small=True)  # type: ignore[arg-type]
+        await asyncio.gather(*large)
+        return order
+
+    assert asyncio.run(main()) == ["small", "large", "large", "large"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import string
 import threading
@@ -12,7 +13,7 @@ from typing import Any
 import prometheus_client
 import pytest
 
-from xlt_serve.serving.metrics import LANGUAGES, Rendered, _language, exposed, metrics
+from xlt_serve.serving.metrics import LANGUAGES, OneThread, Rendered, _language, exposed, metrics
 from xlt_serve.text.language import _identifier, table
 from xlt_serve.types import Failure, Prediction
 
@@ -74,3 +75,44 @@ def test_each_language_that_is_found_has_its_series() -> None:
     """Of those that have a code of two letters."""
     found = {*table().languages, *_identifier(()).labels}
     assert {code for code in found if len(code) == 2} <= LANGUAGES
+
+
+def test_they_are_gathered_anew_for_another_edition() -> None:
+    """Also for one that came while they were gathered."""
+    edition, times = [0], list[int]()
+
+    def render() -> tuple[bytes, str]:
+        times.append(edition[0])
+        edition[0] += edition[0] == 1
+        return f"{times[-1]}".encode(), "text"
+
+    shared = Rendered(render, 1e9, edition=lambda: edition[0])
+    assert [shared()[0], shared()[0]] == [b"0", b"0"]
+    edition[0] = 1
+    assert [shared()[0], shared()[0], shared()[0]] == [b"1", b"2", b"2"]
+    assert times == [0, 1, 2]
+
+
+def test_of_all_who_wait_on_an_event_loop_one_takes_a_thread() -> None:
+    """The others would fill the pool, which swaps and files need too."""
+    at_once = list[set[str]]()
+
+    def pool() -> set[str]:
+        return {one.name for one in threading.enumerate() if one.name.startswith("asyncio_")}
+
+    before = pool()
+
+    def render() -> tuple[bytes, str]:
+        time.sleep(0.05)
+        at_once.append(pool())
+        return b"numbers", "text"
+
+    async def main() -> list[tuple[bytes, str]]:
+        shared = OneThread(Rendered(render, 1e9))
+        impatient = asyncio.create_task(shared())
+        asyncio.get_running_loop().call_later(0.01, impatient.cancel)
+        return await asyncio.gather(*(shared() for _ in range(50)))
+
+    assert set(asyncio.run(main())) == {(b"numbers", "text")}
+    assert len(at_once) == 1
+    assert len(at_once[0] - before) <= 2  # that of the one who left, too

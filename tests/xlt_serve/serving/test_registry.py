@@ -13,7 +13,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,6 +26,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from tests.xlt_serve.serving.conftest import Local, Start, copied, valid
 from xlt_serve.errors import BundleError
+from xlt_serve.serving import app
 from xlt_serve.serving import registry as registries
 from xlt_serve.serving.failures import Refusal
 from xlt_serve.serving.log import Log
@@ -232,8 +233,10 @@ def test_a_worker_that_can_not_read_for_a_moment_follows_later(
             raise failing
 
         patched.setattr(shared, "committed", fails)
+        edition = registry.edition()
         registry.look()
         registry.look()
+        assert registry.edition() != edition
         assert [one["code"] for one in json.loads(registry.described(10**6))["warnings"]] == [
             "state_unreadable"
         ]
@@ -347,7 +350,69 @@ def test_a_generation_is_reported_once_nothing_answers_from_an_older_one(tmp_pat
     assert shared.workers()[os.getpid()].reached == 1
 
 
+def test_what_was_swapped_out_is_destroyed_by_the_registrys_thread(tmp_path: Path) -> None:
+    """Not by the event loop, where the last request that holds it ends."""
+    destroyed = list[tuple[str, str]]()
+
+    class Opened(FakeClassifier):
+        def __del__(self) -> None:
+            destroyed.append((self.bundle.place, threading.current_thread().name))
+
+    class Opens(FakeLoader):
+        def open(self, bundle: Any) -> Any:
+            return Opened(super().open(bundle).bundle)
+
+    registry = worker(tmp_path, Opens())
+
+    def look() -> None:
+        thread = threading.Thread(target=registry.look, name="of the registry")
+        thread.start()
+        thread.join()
+
+    registry.load()
+    held = [registry.get("a"), registry.get("b")]
+    with registry.shared.turn():
+        registry.shared.propose(state_of(registry))
+        look()
+        registry.shared.commit()
+        look()
+    look()
+    assert has(registry) == {"a": "v1", "b": "v1"}
+    held.clear()
+    assert not destroyed
+    look()
+    assert destroyed == [("v0", "of the registry")] * 2
+    with registry.shared.turn():  # and what was got ready in vain
+        registry.shared.propose(replace(state_of(registry), generation=2, changed={"a": 2, "b": 1}))
+        look()
+        assert registry._ready is not None
+        registry.shared.abort()
+    look()
+    look()
+    assert destroyed == [("v0", "of the registry")] * 2 + [("v1", "of the registry")]
+
+
 # The application itself.
+
+
+def test_models_are_described_once_a_second_and_anew_after_a_swap(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app, "SHARED", 1e9)
+    described, times = Registry.described, list[int]()
+
+    def counted(self: Registry, largest: int) -> bytes:
+        times.append(largest)
+        return described(self, largest)
+
+    monkeypatch.setattr(Registry, "described", counted)
+    client = start(admin_keys=("a" * 16,))
+    told = {client.get("/models").content for _ in range(20)}
+    assert len(told) == len(times) == 1
+    answer = client.post("/models", json={"name": "topics"}, headers=ADMIN)
+    assert answer.json()["generation"] == 1, answer.text
+    assert client.get("/models").json()["generation"] == 1
+    assert len(times) <= 3
 
 
 def overwritten(file: Path) -> None:

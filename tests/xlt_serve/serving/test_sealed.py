@@ -120,8 +120,32 @@ def test_workers_share_one_copy_until_the_last_lets_go(origin: Path, tmp_path: P
     assert {bundle.path for bundle in found} == {folder / copies(folder)[0]}
     assert len(copies(folder)) == 1
     while found:
+        sealed.remove_dropped()
         assert len(copies(folder)) == 1
         found.pop()
+    sealed.remove_dropped()
+    assert copies(folder) == []
+
+
+def test_who_lets_go_last_does_not_remove_the_copy_itself(origin: Path, tmp_path: Path) -> None:
+    """It may be the event loop."""
+    bundle = seal(origin, tmp_path / "sealed")
+    copy = bundle.path
+    del bundle
+    assert (copy / "weights.bin").exists()
+    sealed.remove_dropped()
+    assert copies(tmp_path / "sealed") == []
+
+
+@pytest.mark.parametrize("dropped", ["", "del held"])
+def test_nothing_is_left_when_the_process_ends(origin: Path, tmp_path: Path, dropped: str) -> None:
+    folder = tmp_path / "sealed"
+    code = "import sys; from pathlib import Path\n"
+    code += "import weakref; weakref.finalize(print, int)\n"  # the first one says when all run
+    code += "from xlt_serve.serving.sealed import seal\n"
+    code += f"held = seal(sys.argv[1], Path(sys.argv[2])); {dropped}\n"
+    code += "assert list(Path(sys.argv[2]).iterdir())"
+    subprocess.run([sys.executable, "-c", code, str(origin), str(folder)], timeout=60, check=True)
     assert copies(folder) == []
 
 

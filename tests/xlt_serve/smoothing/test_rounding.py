@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import replace
 from fractions import Fraction
+from types import SimpleNamespace
+from typing import Any
 
 import mpmath
 import pytest
 from mpmath import mpf
 
+from xlt_serve.modes.base import Context
+from xlt_serve.modes.smoothed import Smoothing, chosen_noise
 from xlt_serve.smoothing import certify
 from xlt_serve.smoothing.certify import LabelRace
 from xlt_serve.smoothing.noise import KINDS, SMALLEST, Kind, Noise
@@ -213,3 +218,20 @@ def test_the_cache_of_fewest_votes_is_bounded() -> None:
     for number in range(1, 2000):
         certify.fewest_votes(number / 4000)
     assert certify.fewest_votes.cache_info().currsize <= 256
+
+
+def test_products_that_tensorrt_rounds_to_tf32_have_the_margin_of_fp16() -> None:
+    """Its mantissa is as long. The certificates of fp32 would claim too much."""
+
+    def noise(precision: str, provider: str) -> Noise:
+        graphs = {"perturbed": SimpleNamespace(precision=precision)}
+        bundle: Any = SimpleNamespace(manifest=SimpleNamespace(graphs=graphs, noise={}))
+        nothing: Any = None
+        context = Context(bundle, nothing, nothing, "x", provider)
+        return replace(chosen_noise(context, Smoothing(noise="gaussian", scale=0.1))[0], tokens=9)
+
+    half, exact = noise("fp16", "cuda"), noise("fp32", "cuda")
+    assert noise("fp32", "cpu") == exact
+    assert noise("fp16", "tensorrt") == half
+    assert noise("fp32", "tensorrt").changed == half.changed > exact.changed
+    assert noise("fp32", "tensorrt").radius(0.9) == half.radius(0.9) < exact.radius(0.9)
