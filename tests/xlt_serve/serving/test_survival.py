@@ -257,18 +257,18 @@ def _models(running: Running) -> list[Any]:
 
 
 def test_a_service_that_is_told_to_stop_finishes_what_it_accepted(tmp_path: Path) -> None:
-    with serving(tmp_path) as running:
+    with serving(tmp_path, XLT_MAX_WAIT="10") as running:
 
         async def main() -> int:
-            async with httpx.AsyncClient(timeout=60) as client:
-                long = {"texts": TEXTS * 8, "mode": "smoothed", "samples": 1000, "radius": 0.3}
+            async with httpx.AsyncClient(timeout=120) as client:
+                long = {"texts": TEXTS * 50, "mode": "smoothed", "samples": 1000, "radius": 0.3}
                 task = asyncio.create_task(client.post(f"{running.url}/classify", json=long))
                 await accepted(client, running)
                 running.process.send_signal(signal.SIGTERM)
                 return (await task).status_code
 
         assert asyncio.run(main()) == 200
-        assert running.process.wait(60) == 0
+        assert running.process.wait(120) == 0
 
 
 async def accepted(client: httpx.AsyncClient, running: Running) -> None:
