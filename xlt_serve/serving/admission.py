@@ -38,7 +38,7 @@ SMALL = 300
 """Tokens of a plain request that are prepared and finished on the event loop: that takes a fifth of a
 millisecond, and to wake another thread and be woken by it takes as long."""
 
-FEW = 8
+FEW = 16
 """Items of such a request: each takes its time, though it were empty or no text at all."""
 
 PACE = 1e-6
@@ -112,6 +112,7 @@ class Ticket:
     client: str = ""
     most: int | None = None  # rows that it may have
     drawn: int | None = None  # tokens that it may have
+    retokenised: bool = False  # what it draws is text
     pushed: int = 0  # rows that it has asked for
     evicted: Busy | None = None  # it was let in, and refused before it could be answered in time
     away: int = 0  # guessed tokens that are with translators now
@@ -135,7 +136,8 @@ class Demand(TypedDict, total=False):
     """What a request will need beside its bytes, and for whom. ``elsewhere``: it goes to translators
     first; work there delays only requests that need translation, too. ``small``: only tokenising is
     needed, which the event loop may do, of a few short ``items``. ``text``: bytes to be tokenised, where
-    these are others than those that run. ``drawn``: tokens that it may run."""
+    these are others than those that run. ``drawn``: tokens that it may run; ``retokenised``: what it draws is
+    text."""
 
     generators: int
     rows: int
@@ -146,6 +148,7 @@ class Demand(TypedDict, total=False):
     client: str
     text: int | None
     drawn: int | None
+    retokenised: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +212,7 @@ class Admission:
         most: int | None = None,
         text: int | None = None,
         drawn: int | None = None,
+        retokenised: bool = False,
     ) -> Ticket:
         """See ``Scheduler.admit``."""
         guess = size // BYTES_PER_TOKEN + 1
@@ -233,6 +237,7 @@ class Admission:
             client,
             most,
             drawn,
+            retokenised,
         )
         if not elsewhere:  # to wait for a translator is no sign of a flood
             self._load(client).let_in(ticket.arrived)

@@ -121,6 +121,7 @@ def admitted(
         client=client,
         text=demand.text,
         drawn=limits.drawn_tokens if cost.draws > 1 else None,
+        retokenised=cost.again > 0,
     )
 
 

@@ -240,7 +240,9 @@ async def answered(
     loaded = service.registry.chosen(asked.bundle, modes.of(settings).suits)
     loaded.classifier.refuse_unfit(settings, service.registry.bundles())
     largest, pair = service.environment.max_answer, loaded.bundle.manifest.pair
-    if modes.of(settings).route == CLASSIFY:  # else the labels are the request's own
+    # Not where the labels are the request's own, nor where items may yet turn out to be errors.
+    may_fail = settings.long == "error" or settings.require_translation
+    if modes.of(settings).route == CLASSIFY and not may_fail:
         answering.refuse_large_answer(items, loaded.label_sizes, settings.top_k, largest, pair)
     timeout = timeout_of(service, asked)
     known |= {"bundle": loaded.name, "items": len(items), "mode": settings.mode}

@@ -2,8 +2,8 @@
 
 Every request is a generator of run requests (see ``steps``). Three kinds of threads serve them all.
 *Prepare* threads begin the generators, which tokenises. *Run* threads take batches from the rows that
-wait. A *finish* thread goes on with what has run, to the answers; but a vote's next draws may have to be
-tokenised, so the *prepare* threads go on with votes. So tokenising and running overlap.
+wait. A *finish* thread goes on with what has run, to the answers; but the next texts that a vote draws are
+to be tokenised, so the *prepare* threads go on with those. So tokenising and running overlap.
 A row that comes alone runs at once; rows that come while all run threads are busy wait for the next run.
 
 There are as many run threads as ``streams``, on a CPU one for each core. If fewer rows wait than there
@@ -237,8 +237,8 @@ class Scheduler:
             if ticket.elsewhere:
                 away.enter_context(self.elsewhere(ticket))
             while True:
-                # What has run is finished before what has just come is begun; but a vote may go on.
-                over = prepared is None and ticket.drawn is None
+                # What has run is finished before what has just come is begun; but drawn texts are begun.
+                over = prepared is None and not ticket.retokenised
                 pool = self._finish if over else self._prepare
                 if ticket.small and size <= SMALL:
                     step, seconds = _advance(steps, value)

@@ -784,9 +784,11 @@ def test_a_smoothed_request_may_draw_so_many_tokens() -> None:
     scheduler.close()
 
 
-@pytest.mark.parametrize(("drawn", "thread"), [(None, "finish"), (10**6, "prepare")])
-def test_a_vote_goes_on_where_others_answers_need_not_wait(drawn: int | None, thread: str) -> None:
-    """Its next draws may have to be tokenised."""
+@pytest.mark.parametrize(("text", "thread"), [(False, "finish"), (True, "prepare")])
+def test_draws_of_text_are_tokenised_where_others_answers_need_not_wait(
+    text: bool, thread: str
+) -> None:
+    """Draws of noise are not tokenised, and need not wait for those that come."""
     scheduler, threads = Scheduler(Limits(speed=1e9)), list[str]()
 
     def steps() -> Steps[None]:
@@ -795,7 +797,7 @@ def test_a_vote_goes_on_where_others_answers_need_not_wait(drawn: int | None, th
             yield RunRequest("squares", [Word("x")])
 
     async def main() -> None:
-        ticket = scheduler.admit(1, drawn=drawn)
+        ticket = scheduler.admit(1, drawn=10**6, retokenised=text)
         await scheduler.predict(ticket, steps(), Squares())
         scheduler.leave(ticket)
 
@@ -827,7 +829,7 @@ def test_bytes_that_are_cut_off_are_work_too() -> None:
         (Settings(max_length=8), ["a b " * 25_000], None),
         (Settings(max_length=8), ["a b " * 25_000] * 32, None),
         (Settings(), ["a"] * 40 + ["a b " * 300], None),
-        (Settings(), [None] * 9, None),
+        (Settings(), [None] * 17, None),
         (Settings(), [""] * 1000, None),
         (Settings(), [("a " * 200, "b " * 300)], None),
         (Settings(long="windows"), ["a b " * 250], None),

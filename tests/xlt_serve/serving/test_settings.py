@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -12,8 +13,9 @@ from starlette.routing import Router
 
 from tests import ROOT
 from tests.imports import modules, tree
-from tests.xlt_serve.serving.conftest import Start, valid
+from tests.xlt_serve.serving.conftest import Start, copied, valid
 from tests.xlt_serve.serving.sockets import listening
+from xlt_serve import bundle as bundles
 from xlt_serve import wire
 from xlt_serve.errors import UsageError
 from xlt_serve.serving import limits_table, settings
@@ -126,6 +128,17 @@ def test_an_answer_that_would_be_too_large_is_not_worked_out(start: Start) -> No
     assert "100 items × " in valid("Error", refused.json())["error"]["message"]
     answered = client.post("/classify", json={"texts": ["", "a goal"]})
     assert answered.status_code == 200
+
+
+def test_items_that_may_yet_be_errors_are_looked_at(start: Start, tmp_path: Path) -> None:
+    """What is too long is found when it is tokenised, and its answer is short."""
+    place = copied(tmp_path / "names", "with long names")
+    made = bundles.load(place).manifest
+    bundles.save(place, replace(made, labels=[f"{label} " * 50 for label in made.labels]))
+    client = start(bundles={"names": str(place)}, max_answer=20_000)
+    asked = {"texts": ["a goal " * 50] * 20, "max_length": 8}
+    assert client.post("/classify", json=asked).status_code == 413
+    assert client.post("/classify", json=asked | {"long": "error"}).status_code == 200
 
 
 def test_items_and_values_are_bounded_as_told(start: Start) -> None:
