@@ -336,6 +336,8 @@ class Registry:
             self.state = replace(self.state, digests=self.state.digests | {name: digest})
             if before is not None:
                 self._say_swapped(loaded)
+            before = None  # its memory may be needed for the next
+            self._let_go()
 
     def _has(self, name: str) -> bool:
         slot = self._slots.get(name)
