@@ -129,6 +129,10 @@ class Mode(ABC):
         client could ask instead, by name; by default those that ship."""
         return None  # most modes need no more than every bundle has
 
+    def may_fail(self, context: Context, settings: Settings) -> bool:
+        """Whether good items may yet turn out to be errors, without probabilities."""
+        return settings.long == "error" or settings.require_translation
+
     def suits(self, bundle: Bundle) -> bool:
         """Whether to take this bundle where a request names none; else the first is taken."""
         return False

@@ -87,6 +87,11 @@ class Smoothed(Mode):
             raise UsageError("words, synonyms", "are for noise=synonym", "give a radius")
         chosen_noise(context, asked)
 
+    def may_fail(self, context: Context, settings: Settings) -> bool:
+        """A language that is detected may be one without a table."""
+        synonyms = kind_of(context.bundle, settings.of(Smoothing)) == SYNONYM
+        return super().may_fail(context, settings) or (synonyms and settings.language is None)
+
     def resolved(self, settings: Settings) -> Settings:
         """With a seed: votes of all chunks of a request are drawn as if they were one."""
         asked = settings.of(Smoothing)

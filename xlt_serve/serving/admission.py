@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -132,6 +133,28 @@ class Ticket:
         return (self.begun or self.arrived) - self.arrived + (self.waited or 0.0)
 
 
+class Entry:
+    """A request that the door let through, until its task begins; of one that never does, until it is
+    forgotten."""
+
+    __slots__ = ("_client", "_counts")
+
+    def __init__(self, counts: Counter[str], client: str) -> None:
+        self._counts = counts
+        self._client: str | None = client
+        counts[client] += 1
+
+    def ends(self) -> None:
+        if self._client is None:
+            return
+        self._counts[self._client] -= 1
+        if self._counts[self._client] <= 0:
+            del self._counts[self._client]
+        self._client = None
+
+    __del__ = ends
+
+
 class Demand(TypedDict, total=False):
     """What a request will need beside its bytes, and for whom. ``elsewhere``: it goes to translators
     first; work there delays only requests that need translation, too. ``small``: only tokenising is
@@ -157,6 +180,7 @@ class _Waiting:
 
     own: list[tuple[Ticket, float]]
     others: list[float]
+    entering: float = 0.0  # seconds of its own requests that nobody has looked into yet
 
     def ahead(self, until: float) -> float:
         """Seconds of work that the client has made wait: its own, and of each other at most as much."""
@@ -170,7 +194,7 @@ class _Waiting:
 
     def _own(self, until: float) -> float:
         """Of each request what is due by then, and its next row."""
-        found = 0.0
+        found = self.entering
         for ticket, left in self.own:
             done = ticket.asked - ticket.left
             due = max(0.0, (until - ticket.arrived) / PATIENCE - done)
@@ -195,6 +219,7 @@ class Admission:
         self.inside: set[Ticket] = set()
         self.guessed = 0  # tokens of requests that were let in and not tokenised yet
         self._loads: dict[str, Overload] = {}
+        self._entering: Counter[str] = Counter()
         self._beat = (math.inf, 0.0)  # when the event loop was seen last, and how late
         self._lock, self._speed, self._queued, self._evict = lock, speed, queued, evict
         self._pace = PACE  # seconds that preparing takes for a byte of text
@@ -258,8 +283,9 @@ class Admission:
         ticket.guess -= tokens
 
     def prepared(self, ticket: Ticket, seconds: float) -> None:
-        """A chunk was tokenised in so many seconds."""
-        self._pace += 0.05 * (seconds / ticket.piece - self._pace)
+        """A chunk was tokenised in so many seconds; of one with drawn texts only the first of them."""
+        if not ticket.retokenised:
+            self._pace += 0.05 * (seconds / ticket.piece - self._pace)
         self.settle(ticket, min(ticket.share, ticket.guess))
 
     def lagged(self, seconds: float) -> None:
@@ -275,9 +301,16 @@ class Admission:
         """Seconds of work that its client has in front of a request of so many seconds."""
         return self._look(client, elsewhere).ahead(self.clock() + work)
 
-    def _look(self, client: str, elsewhere: bool = False) -> _Waiting:
+    def _look(self, client: str, elsewhere: bool = False, door: bool = False) -> _Waiting:
+        """``door``: as a request sees it that comes behind those who are on their way in."""
         cost, pace = 1 / self._speed(), self._pace
         own, others = list[tuple[Ticket, float]](), dict[str, float]()
+        entering = 0.0
+        for other, count in self._entering.items() if door else ():
+            if other == client:
+                entering = count * self._load(other).typical
+            else:
+                others[other] = count * self._load(other).typical
         for ticket in self.inside:
             if ticket.evicted is not None:
                 continue
@@ -291,12 +324,16 @@ class Admission:
                 own.append((ticket, left))
             else:
                 others[ticket.client] = others.get(ticket.client, 0.0) + left
-        return _Waiting(own, list(others.values()))
+        return _Waiting(own, list(others.values()), entering)
 
     def refuse_if_full(self, client: str = "", size: int = 0) -> None:
         """``Busy`` where a request of so many bytes, which came just now, would not be let in."""
         self._load(client).comes(self._beat[0])
-        self._refuse(client, self._seconds(size // BYTES_PER_TOKEN, size))
+        self._refuse(client, self._seconds(size // BYTES_PER_TOKEN, size), door=True)
+
+    def enters(self, client: str) -> Entry:
+        """It was not refused, and will be looked at later in this round of the event loop or the next."""
+        return Entry(self._entering, client)
 
     def _refuse(
         self,
@@ -305,13 +342,14 @@ class Admission:
         rows: int = 1,
         elsewhere: bool = False,
         timeout: float | None = None,
+        door: bool = False,
     ) -> None:
         """``Busy`` for a request that would wait longer than it may."""
         load, now = self._load(client), self.clock()
-        lag, waiting = self.lag(now), self._look(client)
+        lag, waiting = self.lag(now), self._look(client, door=door)
         if load.begins(now, waiting.ahead(now + PATIENCE * load.typical), lag):
             self._shed(client, load)
-            waiting = self._look(client)
+            waiting = self._look(client, door=door)
         if elsewhere:
             waiting = self._look(client, elsewhere)
         # By the time that its last row is due, so much of the others' will have run.

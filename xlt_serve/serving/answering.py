@@ -117,12 +117,17 @@ def admitted(
         items=len(asked.items),
         most=asked.windows,
         elsewhere=to_translate(classifier, asked),
-        small=cost.light,
+        small=cost.light and few_probabilities(classifier.context.labels, len(asked.items)),
         client=client,
         text=demand.text,
         drawn=limits.drawn_tokens if cost.draws > 1 else None,
         retokenised=cost.again > 0,
     )
+
+
+def few_probabilities(labels: Sequence[object], items: int) -> bool:
+    """So that to write them down takes the event loop no longer than to look at the texts."""
+    return len(labels) * items <= PROBABILITIES
 
 
 def to_translate(classifier: Classifier, asked: Asked) -> bool:
@@ -275,7 +280,9 @@ def demand_of(asked: Asked, cost: Cost, most: int, chunks: int = 1) -> Estimate:
     sizes = [size_of(item) for item in asked.items]
     besides = max(chunks, min(chunks * cost.kinds, len(sizes)))  # a text meets one of the kinds
     text = sum(sizes) + besides * cost.beside
-    text += cost.passes * sum(min(size, cost.again) for size in sizes)
+    if cost.again:
+        sides = (size_of(side) for item in asked.items for side in _texts(item))
+        text += cost.passes * sum(min(size, cost.again) for size in sides)
     if asked.translations is not None:
         given = [size_of(item) for item in asked.translations]
         sizes = [max(pair) for pair in zip(sizes, given, strict=True)]
@@ -330,6 +337,10 @@ PIECE = 64 * 1024
 """Bytes of an answer that are written before the event loop may look at others."""
 
 
+PROBABILITIES = 5000
+"""That are written on the event loop at once: some milliseconds."""
+
+
 async def body(
     reply: AnsweredQuery,
     loaded: Loaded,
@@ -337,7 +348,9 @@ async def body(
     hold: Callable[[int], None] = lambda size: None,
 ) -> bytes:
     """The answer as JSON, written piece by piece; ``hold`` is told how much there is by now."""
-    written: bytes = await by_turns(_written(reply, loaded, largest, hold), small=True)
+    written: bytes = await by_turns(
+        _written(reply, loaded, largest, hold), few_probabilities(loaded.label_sizes, 1)
+    )
     return written
 
 

@@ -133,6 +133,7 @@ def create(gate: Gate, environment: Environment | None = None) -> Starlette:
         service = app.state.service = Service(given, gate.log, app.state.dead)
         await service.start()
         gate.refuse_if_full = service.scheduler.refuse_if_full
+        gate.enters = service.scheduler.enters
         on_signal(service.registry.stopping.set)
         try:
             yield
@@ -140,7 +141,7 @@ def create(gate: Gate, environment: Environment | None = None) -> Starlette:
             await service.stop()
 
     app = Starlette(routes=routed(), lifespan=lifespan)
-    app.state.log, app.state.dead = gate.log, lambda: None
+    app.state.gate, app.state.log, app.state.dead = gate, gate.log, lambda: None
     app.router.redirect_slashes = False  # to where the client's own Host header says
     return app
 
@@ -240,9 +241,8 @@ async def answered(
     loaded = service.registry.chosen(asked.bundle, modes.of(settings).suits)
     loaded.classifier.refuse_unfit(settings, service.registry.bundles())
     largest, pair = service.environment.max_answer, loaded.bundle.manifest.pair
-    # Not where the labels are the request's own, nor where items may yet turn out to be errors.
-    may_fail = settings.long == "error" or settings.require_translation
-    if modes.of(settings).route == CLASSIFY and not may_fail:
+    mode = modes.of(settings)  # its own labels count in ``zero_shot``
+    if mode.route == CLASSIFY and not mode.may_fail(loaded.classifier.context, settings):
         answering.refuse_large_answer(items, loaded.label_sizes, settings.top_k, largest, pair)
     timeout = timeout_of(service, asked)
     known |= {"bundle": loaded.name, "items": len(items), "mode": settings.mode}

@@ -51,7 +51,9 @@ class RoutedService(bentoml.Service[Any]):  # type: ignore[misc]
         layers = [
             one for one in app.user_middleware if getattr(one.cls, "__name__", "") != LEFT_OUT
         ]
-        if not is_main:
+        if is_main:
+            app.state.at_the_door = ours.state.gate.at_the_door
+        else:
             largest = partial(_largest_body, ours)
             layers = [Middleware(TrustedSocket), *layers, Middleware(Unpickled, largest=largest)]
         app.user_middleware = [*layers, Middleware(Direct, ours=ours)]

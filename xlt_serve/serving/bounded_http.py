@@ -11,15 +11,20 @@ import asyncio
 import enum
 import math
 import uuid
+from collections.abc import Callable
 from functools import cache, partial
-from http import HTTPStatus
 from typing import Any, ClassVar, cast
 from weakref import WeakKeyDictionary, ref
 
 import httptools
 import uvicorn.config
+from starlette.responses import Response
 from uvicorn.protocols.http.flow_control import FlowControl
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.http.httptools_impl import (
+    STATUS_LINE,
+    HttpToolsProtocol,
+    RequestResponseCycle,
+)
 from uvicorn.server import ServerState
 
 from xlt_serve.serving import event_loop, failures, settings
@@ -87,6 +92,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if self.server_state not in _servers:
             _servers[self.server_state] = Connections(self.bounds, self.loop)
         self._others = _servers[self.server_state]
+        self._door = _door_of(self.app)
         self._phase = Phase.HEAD
         self._deadline: float | None = None
         self._patience = self.bounds.write_timeout
@@ -235,7 +241,20 @@ class BoundedProtocol(HttpToolsProtocol):
         self.cycle.transport = cast(Any, _Gentle(self._send, self.transport, close))
         if not self._place:
             self.cycle.keep_alive = False
-        self._expect(Phase.BODY, None)
+        self._expect(
+            Phase.BODY, self.bounds.drain_timeout if self.cycle.response_complete else None
+        )
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        """Who is refused at the door gets its answer at once, and stays connected."""
+        at_once = cycle is self.cycle and cycle.keep_alive and self._place is True
+        answer = self._door(cycle.scope) if at_once and self._door is not None else None
+        if answer is None:
+            super()._start_asgi_task(cycle, app)
+            return
+        cycle.response_started = cycle.response_complete = True
+        self.server_state.total_requests += 1
+        self._send(self._bytes(answer))
 
     def on_chunk_header(self) -> None:
         self._calls += 1
@@ -279,7 +298,7 @@ class BoundedProtocol(HttpToolsProtocol):
         """The answer was the last: close, but not on a client that still sends. One that ends in the
         middle is of no use: to send what there is of it might take long."""
         if (one := cycle()) is not None and not one.response_complete:
-            self._abort()
+            self.abort()
         elif self._phase in (Phase.BODY, Phase.DEAF):
             self._linger()
         else:
@@ -326,9 +345,10 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _cut(self, reason: str) -> None:
         self._count(reason)
-        self._abort()
+        self.abort()
 
-    def _abort(self) -> None:
+    def abort(self) -> None:
+        """At once, without a word."""
         self._phase, self._deadline = Phase.DEAF, None
         self.transport.abort()
 
@@ -366,15 +386,20 @@ class BoundedProtocol(HttpToolsProtocol):
     def _write(self, refusal: Refusal) -> None:
         request_id = uuid.uuid4().hex
         response = failures.response(refusal, request_id)
-        status = HTTPStatus(response.status_code)
-        lines = [f"HTTP/1.1 {status.value} {status.phrase}".encode()]
-        headers = [*self.server_state.default_headers, *response.raw_headers]
-        headers += [(b"x-request-id", request_id.encode()), (b"connection", b"close")]
-        lines += [name + b": " + value for name, value in headers]
-        self.transport.write(b"\r\n".join(lines) + b"\r\n\r\n" + bytes(response.body))
+        response.raw_headers += [
+            (b"x-request-id", request_id.encode()),
+            (b"connection", b"close"),
+        ]
+        self.transport.write(self._bytes(response))
         measured = metrics()
-        measured.requests.labels("other", status.value).inc()
+        measured.requests.labels("other", response.status_code).inc()
         measured.refused.labels(refusal.code).inc()
+
+    def _bytes(self, response: Response) -> bytes:
+        lines = [STATUS_LINE[response.status_code][:-2]]
+        headers = [*self.server_state.default_headers, *response.raw_headers]
+        lines += [name + b": " + value for name, value in headers]
+        return b"\r\n".join(lines) + b"\r\n\r\n" + bytes(response.body)
 
     def _linger(self) -> None:
         if self.transport.is_closing():
@@ -427,6 +452,16 @@ class _Gentle:
 
     def __init__(self, write: Any, transport: asyncio.Transport, close: Any) -> None:
         self.write, self.is_closing, self.close = write, transport.is_closing, close
+
+
+def _door_of(app: Any) -> Callable[[Any], Response | None] | None:
+    """What the application has under ``state.at_the_door``, within the layers that uvicorn adds."""
+    while app is not None:
+        state = getattr(app, "state", None)
+        if (door := getattr(state, "at_the_door", None)) is not None:
+            return cast(Callable[[Any], Response | None], door)
+        app = getattr(app, "app", None)
+    return None
 
 
 def _malformed() -> Refusal:

@@ -37,6 +37,9 @@ class Connection(Protocol):
     def evict(self) -> None:
         """End it at once: another needs its place."""
 
+    def abort(self) -> None:
+        """End it, whatever state it is in."""
+
     def look(self, now: float) -> None:
         """End it if something has taken too long."""
 
@@ -149,8 +152,11 @@ class Connections:
         told = "a connection could not be looked at"
         self._loop.call_exception_handler({"message": told, "exception": error})
         self.leave(connection)
-        with contextlib.suppress(Exception):
+        try:
             connection.evict()
+        except Exception:
+            with contextlib.suppress(Exception):
+                connection.abort()
 
 
 def allowed(wanted: int) -> int:

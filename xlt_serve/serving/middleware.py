@@ -16,7 +16,7 @@ from starlette.responses import Response
 
 from xlt_serve.serving import auth as keys
 from xlt_serve.serving import clients, failures
-from xlt_serve.serving.admission import Busy
+from xlt_serve.serving.admission import Busy, Entry
 from xlt_serve.serving.auth import KeyPolicy, Keys
 from xlt_serve.serving.body import Gone
 from xlt_serve.serving.clients import Network
@@ -48,13 +48,52 @@ class Gate:
     local: bool = False
     origins: Origins = field(default_factory=Origins)
     refuse_if_full: Callable[[str], None] = lambda client: None
+    enters: Callable[[str], Entry | None] = lambda client: None
     log: Log = field(default_factory=Log)
+    _turned_away: int = 0  # and not told yet
+    _tell_at: float = 0.0
 
     def obey(self, told: Environment) -> None:
         self.policy = KeyPolicy(Keys(told.keys), Keys(told.admin_keys), Keys(told.scrape_keys))
         self.proxies, self.origins = told.proxies, Origins(told.origins)
         # A proxy on this machine passes on what comes from outside.
         self.local = clients.is_loopback(told.host) and not told.proxies
+
+    def at_the_door(self, scope: Scope) -> Response | None:
+        """The answer where too much waits, before a task is made of the request: in an overload
+        thousands a second take this way out. ``Guard`` sees to all else, and need not look again."""
+        begun = time.perf_counter()
+        refused = self.refusal(scope)
+        if isinstance(refused, Refusal):  # it may yet be one that needs no key
+            return None
+        state: dict[str, Any] = scope["state"]
+        state["passed"] = True
+        if refused is None:
+            if (scope["method"], scope["path"]) in WORK:
+                state["entry"] = self.enters(state["client"])
+            return None
+        response = self.turned_away(refused, scope, _request_id(scope), begun)
+        if self.origins:
+            response.raw_headers.extend(self.origins.added(scope["headers"]))
+        return response
+
+    def turned_away(self, busy: Busy, scope: Scope, request_id: str, begun: float) -> Response:
+        """As short as it can be. The log has a line a second."""
+        response = failures.response(busy, request_id)
+        response.raw_headers.append((b"x-request-id", request_id.encode()))
+        path, measured = scope["path"], metrics()
+        measured.requests.labels(path, response.status_code).inc()
+        measured.refused.labels(busy.code).inc()
+        measured.seconds.labels(path).observe(time.perf_counter() - begun)
+        self._turned_away += 1
+        self.tell()
+        return response
+
+    def tell(self) -> None:
+        if self._turned_away and time.monotonic() >= self._tell_at:
+            self._tell_at = time.monotonic() + 1
+            self.log.write("refused", code=Busy.code, requests=self._turned_away)
+            self._turned_away = 0
 
     def refusal(self, scope: Scope) -> Refusal | Busy | None:
         """Why a request may not pass: its path, its key, its method, or, of those that run models, that
@@ -111,7 +150,6 @@ def _peer(scope: Scope) -> str:
 class Guard:
     def __init__(self, app: App, gate: Gate) -> None:
         self.app, self.gate = app, gate
-        self._refused, self._tell_at = 0, 0.0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -122,10 +160,13 @@ class Guard:
         scope.setdefault("state", {})
         if self.gate.origins:
             send = _with(self.gate.origins.added(scope["headers"]), send)
+        if entry := scope["state"].pop("entry", None):
+            entry.ends()
         answer = self.gate.preflight(scope)
-        refused = None if answer else self.gate.refusal(scope)
+        passed = answer or scope["state"].pop("passed", False)
+        refused = None if passed else self.gate.refusal(scope)
         if isinstance(refused, Busy):
-            await self._refuse(refused, scope["path"], request_id, begun, send)
+            await self.gate.turned_away(refused, scope, request_id, begun)(scope, receive, send)
             return
         # Handlers add what they know: bundle, mode, items; the log and the metrics read it.
         known: dict[str, Any] = {"id": request_id}
@@ -149,28 +190,6 @@ class Guard:
             await sent.flush(scope, receive)
             self._record(scope, known, sent, time.perf_counter() - begun, error)
 
-    async def _refuse(
-        self, busy: Busy, path: str, request_id: str, begun: float, send: Send
-    ) -> None:
-        """The shortest way out: in an overload thousands a second take it. The log has a line a second."""
-        response = failures.response(busy, request_id)
-        headers = [*response.raw_headers, (b"x-request-id", request_id.encode())]
-        status = response.status_code
-        await send({"type": "http.response.start", "status": status, "headers": headers})
-        await send({"type": "http.response.body", "body": response.body})
-        measured = metrics()
-        measured.requests.labels(path, status).inc()
-        measured.refused.labels(busy.code).inc()
-        measured.seconds.labels(path).observe(time.perf_counter() - begun)
-        self._refused += 1
-        self._tell()
-
-    def _tell(self) -> None:
-        if self._refused and time.monotonic() >= self._tell_at:
-            self._tell_at = time.monotonic() + 1
-            self.gate.log.write("refused", code=Busy.code, requests=self._refused)
-            self._refused = 0
-
     def _record(
         self,
         scope: Scope,
@@ -179,7 +198,7 @@ class Guard:
         seconds: float,
         error: BaseException | None,
     ) -> None:
-        self._tell()
+        self.gate.tell()
         status = 499 if known.get("gone") else sent.status or 499  # as proxies call it
         path = scope["path"] if scope["path"] in PATHS else "other"
         measured = metrics()

@@ -247,15 +247,19 @@ class Registry:
             self._ready = None  # what an earlier one had takes memory
             self._let_go()
             self._ready = self._prepared(proposed)
-        for loaded in self.all():
-            if not sealed.intact(loaded.bundle):
-                self._put(Missing(_altered(loaded.name)), loaded)
-        self._tell()  # also what the next line mends
+        self._withdraw_altered()
+        self._tell()  # also what comes next mends
+        self._let_go()
         self._fill()
         self._let_go()
         if time.monotonic() >= self._seldom_at:
             self._look_around()
         self._tell()
+
+    def _withdraw_altered(self) -> None:
+        for loaded in self.all():
+            if not sealed.intact(loaded.bundle):
+                self._put(Missing(_altered(loaded.name)), loaded)
 
     def _let_go(self) -> None:
         """Of the bundles that nothing serves and the last request of which was answered."""

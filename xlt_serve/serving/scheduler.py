@@ -44,6 +44,7 @@ from xlt_serve.serving.admission import (
     SMALL,
     Admission,
     Demand,
+    Entry,
     Limits,
     Ticket,
     too_many_draws,
@@ -141,6 +142,7 @@ class Scheduler:
         self._whole = False  # one of them has all the cores
         # Weak: what a bundle's graphs had here goes with the bundle.
         self._lanes: WeakKeyDictionary[Runners, dict[str, _Lane]] = WeakKeyDictionary()
+        self._fastest = 0.0  # tokens a second; asked for by every request, also by those refused
         self._changed = threading.Condition()
         self._admission = Admission(
             limits or Limits(),
@@ -180,6 +182,11 @@ class Scheduler:
         is read."""
         with self._changed:
             self._admission.refuse_if_full(client, size)
+
+    def enters(self, client: str) -> Entry:
+        """One that was not refused is on its way to ``admit``."""
+        with self._changed:
+            return self._admission.enters(client)
 
     def admit(self, size: int, timeout: float | None = None, **demand: Unpack[Demand]) -> Ticket:
         """A ticket for a request of ``size`` bytes of text in so many generators and rows, or ``Busy``.
@@ -403,6 +410,7 @@ class Scheduler:
         if error is None:
             with self._changed:
                 lane.learn(padded if whole else padded * self.streams, seconds)
+                self._fastest = max(one.speed for one in self._all() or [lane])
             self._deliver(batch, outputs, seconds)
         elif len(batch) == 1:
             self._fail(batch[0][0], error)
@@ -488,6 +496,7 @@ class Scheduler:
             runner, single_threaded = self.open(runners, graph)
             # As fast as others, until it is known: after a swap a slow guess would refuse everybody.
             lanes[graph] = _Lane(graph, runner, single_threaded, runners.budget, self._speed())
+            self._fastest = self._speed()
         return lanes[graph]
 
     def _queued_tokens(self, client: str | None = None) -> int:
@@ -498,7 +507,7 @@ class Scheduler:
 
     def _speed(self) -> float:
         """Of the fastest graph, in tokens a second."""
-        return max((lane.speed for lane in self._all()), default=self.limits.speed)
+        return self._fastest or self.limits.speed
 
     # Without it.
 

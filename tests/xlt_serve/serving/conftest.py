@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from starlette.testclient import TestClient
 
 from xlt_serve import bundle as bundles
 from xlt_serve import wire
+from xlt_serve.serving import sealed
 from xlt_serve.serving.app import create
 from xlt_serve.serving.log import Log
 from xlt_serve.serving.middleware import Gate, Guard
@@ -95,3 +97,9 @@ def copied(folder: Path, notes: str) -> Path:
     shutil.copytree(shipped.path, folder)
     bundles.save(folder, replace(shipped.manifest, notes=notes))
     return folder
+
+
+@pytest.fixture
+def own_drops(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The registries of other tests' services, in this process, remove dropped copies too."""
+    monkeypatch.setattr(sealed, "_dropped", deque())

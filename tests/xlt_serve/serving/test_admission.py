@@ -120,3 +120,43 @@ def test_a_vote_that_stays_open_counts_as_much_as_it_has_had() -> None:
     assert machine.asks("b", 4.0, rows=1000)
     vote.drawn = None
     assert machine.admission.ahead(0.0, "a") == 0.0
+
+
+def test_the_door_counts_those_on_their_way_in() -> None:
+    """All that arrive in one round of the event loop pass it before the first of them is looked into."""
+    machine = Machine()
+    for _ in range(100):  # so that a request of the client is known to take so long
+        ticket = machine.asks("a", STEP, rows=1)
+        machine.now += STEP
+        assert ticket is not None
+        machine.admission.leave(ticket)
+    passed = []
+    for _ in range(200):
+        try:
+            machine.admission.refuse_if_full("a")
+        except Busy:
+            break
+        passed.append(machine.admission.enters("a"))
+    assert 10 <= len(passed) <= 40
+    machine.admission.refuse_if_full("b")
+    with pytest.raises(Busy):
+        machine.admission.refuse_if_full("a")
+    passed.pop().ends()
+    for entry in passed:
+        entry.ends()
+        entry.ends()  # once only
+    machine.admission.refuse_if_full("a")
+    forgotten = [machine.admission.enters("a") for _ in range(200)]
+    with pytest.raises(Busy):
+        machine.admission.refuse_if_full("a")
+    del forgotten
+    assert not machine.admission._entering
+
+
+@pytest.mark.parametrize("drawn", [False, True])
+def test_of_drawn_texts_the_first_step_says_nothing_of_the_pace(drawn: bool) -> None:
+    machine = Machine()
+    before = machine.admission._pace
+    ticket = machine.admission.admit(3000, text=100_000, client="a", retokenised=drawn)
+    machine.admission.prepared(ticket, 0.0)
+    assert (machine.admission._pace == before) is drawn

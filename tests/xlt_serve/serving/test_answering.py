@@ -48,6 +48,18 @@ def test_what_every_pass_tokenises_anew_is_counted() -> None:
     assert found.text == 99_002 + 10 * (8192 + 2)
 
 
+def test_of_both_sides_of_a_pair_a_draw_is_tokenised() -> None:
+    pair = asked([("a" * 99_000, "b" * 99_000)])
+    found = answering.demand_of(pair, Cost(passes=10, again=8192), 1536)
+    assert found.text == 2 * 99_000 + 10 * 2 * 8192
+
+
+def test_an_answer_of_many_labels_is_not_written_on_the_event_loop() -> None:
+    """However few and short its texts are."""
+    assert answering.few_probabilities(["a", "b"], 16)
+    assert not answering.few_probabilities([str(number) for number in range(50_000)], 1)
+
+
 def test_windows_labels_and_pairs_are_counted_before_anything_is_tokenised() -> None:
     windows = answering.demand_of(asked(["a b " * 24_999], long="windows"), Cost(), 1536)
     assert 4 * 24_999 - 1536 <= windows.bytes <= 4 * 24_999
@@ -99,7 +111,7 @@ def answered(count: int, labels: int) -> tuple[AnsweredQuery, Any]:
     reply = AnsweredQuery([Prediction("label 0", scores)] * count, Ticket(0.0, 1), 0.1)
     manifest = SimpleNamespace(name="its own", version="1")
     classifier = SimpleNamespace(bundle=SimpleNamespace(manifest=manifest))
-    return reply, SimpleNamespace(name="topics", classifier=classifier)
+    return reply, SimpleNamespace(name="topics", classifier=classifier, label_sizes=(7,) * labels)
 
 
 def test_an_answer_is_written_in_pieces_and_is_whole() -> None:

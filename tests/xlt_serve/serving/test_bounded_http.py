@@ -595,7 +595,7 @@ def test_the_seam_to_uvicorn_and_bentoml_is_where_it_was(monkeypatch: pytest.Mon
     for name in ("self.cycle = RequestResponseCycle(", "self.pipeline.appendleft(", "self.flow"):
         assert name in whole
     ours = {name for name in vars(BoundedProtocol) if not name.startswith("_")}
-    added = {"environment", "look", "evict", "on_chunk_header"}
+    added = {"environment", "look", "evict", "abort", "on_chunk_header"}
     theirs: set[str] = set(dir(httptools_impl.HttpToolsProtocol))
     assert ours - added <= theirs
 

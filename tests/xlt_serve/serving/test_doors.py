@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import re
 import socket
 import threading
 import time
@@ -13,6 +14,7 @@ import urllib.request
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -148,7 +150,8 @@ class Watched:
 
 
 @contextlib.contextmanager
-def watched(**told: Any) -> Iterator[Watched]:
+def watched(at_the_door: bool = False, **told: Any) -> Iterator[Watched]:
+    """``at_the_door``: as the service's own processes have it."""
     early: list[str] = []
     late: list[str] = []
 
@@ -159,6 +162,8 @@ def watched(**told: Any) -> Iterator[Watched]:
                 await send({"type": f"lifespan.{kind}.complete"})
             return
         late.append(scope["state"]["client"])
+        while scope["path"] == "/classify" and (await receive()).get("more_body"):
+            pass
         await send({"type": "http.response.start", "status": 200, "headers": EMPTY})
         await send({"type": "http.response.body", "body": b""})
 
@@ -169,7 +174,10 @@ def watched(**told: Any) -> Iterator[Watched]:
 
     gate = Gate(refuse_if_full=refuse, log=Log(io.StringIO()))
     gate.obey(Environment({}, **told))
-    with listening(Guard(app, gate)) as server:
+    whole: Any = Guard(app, gate)
+    if at_the_door:
+        whole.state = SimpleNamespace(at_the_door=gate.at_the_door)
+    with listening(whole) as server:
         yield Watched(server, early, late)
 
 
@@ -180,16 +188,75 @@ def test_nobody_on_this_machine_says_who_it_is() -> None:
             assert service.ask(**{header: "192.0.2.1"}) == (200, "127.0.0.1", "127.0.0.1")
 
 
-def test_a_proxy_says_who_it_is_and_a_key_says_it_better() -> None:
+@pytest.mark.parametrize("door", [False, True])
+def test_a_proxy_says_who_it_is_and_a_key_says_it_better(door: bool) -> None:
     near = clients.networks(["127.0.0.1"])
-    with watched(proxies=near, keys=(KEY, OTHER), admin_keys=(SCRAPE,)) as service:
+    with watched(door, proxies=near, keys=(KEY, OTHER), admin_keys=(SCRAPE,)) as service:
         assert service.ask(X_API_Key=OTHER, X_Forwarded_For="192.0.2.1")[1:] == ("key 1",) * 2
         assert service.ask(Authorization=f"Bearer {SCRAPE}")[1:] == ("admin key 0",) * 2
         assert service.ask(X_API_Key="x" * 16) == (401, "", "")
-    with watched(proxies=near) as service:
+    with watched(door, proxies=near) as service:
         assert service.ask(X_Forwarded_For="6.6.6.6, 192.0.2.1")[1:] == ("192.0.2.1",) * 2
         assert service.ask(X_Forwarded_For="2001:db8::1")[1:] == ("2001:db8::/64",) * 2
         assert service.ask(X_Forwarded_For="192.0.2.66") == (429, "192.0.2.66", "")
+
+
+CROWDED = "X-Forwarded-For: 192.0.2.66"
+
+
+def posted(body: bytes = b"", *headers: str) -> bytes:
+    lines = ["POST /classify HTTP/1.1", "Host: x", f"Content-Length: {len(body)}", *headers]
+    return "\r\n".join([*lines, "", ""]).encode() + body
+
+
+def test_at_the_door_a_refusal_is_the_same_and_the_connection_goes_on() -> None:
+    """Whatever the client sends of the body after it has its answer."""
+    near = clients.networks(["127.0.0.1"])
+    asked = [posted(b"x" * 100_000, CROWDED), posted(b"y" * 90_000), posted(b"", CROWDED), posted()]
+    asked += [posted(b"", "Connection: close", CROWDED)]
+    both = []
+    for door in (False, True):
+        with watched(door, proxies=near, origins=("https://a.example",)) as service:
+            found = []
+            with service.server.client() as client:
+                for each in asked:
+                    client.sendall(each[:60_000])
+                    client.sendall(each[60_000:])
+                    found.append(received(client))
+                assert client.recv(1) == b""
+            assert service.late == ["127.0.0.1"] * 2
+            assert service.early == ["192.0.2.66", "127.0.0.1"] * 2 + ["192.0.2.66"]
+            both.append(found)
+    assert [one.status for one in both[0]] == [429, 200, 429, 200, 429]
+    for slow, fast in zip(*both, strict=True):
+        assert slow.status == fast.status
+        if slow.status == 429:
+            assert slow.error() == fast.error() == "busy"
+        for one in (slow, fast):
+            one.headers.pop("date", None)
+            one.body = one.body.replace(one.headers.pop("x-request-id").encode(), b"")
+        assert (slow.headers, slow.body) == (fast.headers, fast.body)
+
+
+def received(client: socket.socket) -> Heard:
+    data = b""
+    while True:
+        data += client.recv(65536)
+        head, _, body = data.partition(b"\r\n\r\n")
+        length = re.search(rb"content-length: (\d+)", head.lower())
+        if length and len(body) >= int(length[1]):
+            (got,) = answers(data)
+            return got
+
+
+def test_at_the_door_pipelined_requests_are_answered_in_their_order() -> None:
+    near = clients.networks(["127.0.0.1"])
+    asked = [posted(b"ab"), posted(b"cd", CROWDED), posted(b"", CROWDED), posted(b"ef")] * 2
+    asked += [posted(b"", "Connection: close")]
+    with watched(True, proxies=near) as service:
+        got = service.server.said(b"".join(asked))
+    assert [one.status for one in got] == [200, 429, 429, 200] * 2 + [200]
+    assert len(service.late) == 5
 
 
 # A running service.

@@ -12,6 +12,7 @@ import subprocess
 import tempfile
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -563,3 +564,22 @@ def test_an_unload_frees_memory_and_the_copy_and_spares_the_last(
     assert client.post("/models/unload", json={"name": "topics"}).status_code == 401
     back = client.post("/models", json={"name": "other", "bundle": str(other)}, headers=ADMIN)
     assert [model["name"] for model in back.json()["models"]] == ["topics", "other"]
+
+
+def test_what_was_altered_is_let_go_before_its_copy_is_loaded_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both together might not fit into memory."""
+    registry = worker(tmp_path, FakeLoader())
+    registry.load()
+    altered = next(one.bundle for one in registry.all() if one.name == "b")
+    before = weakref.ref(next(one.classifier for one in registry.all() if one.name == "b"))
+    monkeypatch.setattr(registries.sealed, "intact", lambda bundle: bundle is not altered)
+    alive = []
+    load = registry.loader.open
+    monkeypatch.setattr(
+        registry.loader, "open", lambda bundle: alive.append(before()) or load(bundle)
+    )
+    registry.look()
+    assert alive == [None]
+    assert has(registry) == {"a": "v0", "b": "v0"}

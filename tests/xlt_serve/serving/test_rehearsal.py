@@ -100,6 +100,7 @@ def test_a_child_that_dies_is_told(second: Path, monkeypatch: pytest.MonkeyPatch
             rehearse(bundles.load(second), provider="cpu", limit=60)
 
 
+@pytest.mark.usefixtures("own_drops")
 def test_a_good_bundle_passes_once(second: Path, tmp_path: Path) -> None:
     bundle = seal(second, tmp_path / "sealed")
     rehearse(bundle, provider="cpu", limit=60)

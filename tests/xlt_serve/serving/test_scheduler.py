@@ -87,7 +87,7 @@ def opened(model: Squares, predictions: Callable[[Any], Steps[list[Prediction]]]
         classifier=SimpleNamespace(
             runners=model,
             translators=None,
-            context=SimpleNamespace(failed=failed),
+            context=SimpleNamespace(failed=failed, labels=("a", "b")),
             encoder=SimpleNamespace(max_length=512),
             steps=lambda asked: predictions(asked.items),
         )

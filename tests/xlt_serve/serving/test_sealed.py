@@ -30,6 +30,11 @@ Sign = Callable[[str, Path], None]
 TEXT = "Die Mannschaft gewann das Finale."
 
 
+@pytest.fixture(autouse=True)
+def _(own_drops: None) -> None:
+    """In all of these."""
+
+
 @pytest.fixture
 def origin(tmp_path: Path) -> Path:
     return copied(tmp_path / "origin", "a copy to hurt")

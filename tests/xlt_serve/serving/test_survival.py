@@ -257,7 +257,7 @@ def _models(running: Running) -> list[Any]:
 
 
 def test_a_service_that_is_told_to_stop_finishes_what_it_accepted(tmp_path: Path) -> None:
-    with serving(tmp_path, XLT_MAX_WAIT="10") as running:
+    with serving(tmp_path, XLT_MAX_WAIT="10", XLT_TIMEOUT="120") as running:
 
         async def main() -> int:
             async with httpx.AsyncClient(timeout=120) as client:
