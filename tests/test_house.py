@@ -37,6 +37,7 @@ SERVING_LADDER = [
     "manifest",
     "signing",
     "bundle",
+    "files",
     "text",
     "smoothing",
     "runtime",

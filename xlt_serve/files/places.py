@@ -14,8 +14,8 @@ from urllib.parse import unquote
 
 from xlt_serve.bundle import digest
 from xlt_serve.errors import DataError, DependencyError, UsageError
-from xlt_serve.scoring import codecs
-from xlt_serve.scoring.packages import needed
+from xlt_serve.files import codecs
+from xlt_serve.files.packages import needed
 
 PIPE = "-"
 OUTPUTS = ("csv", "tsv", "jsonl", "parquet")

@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator
 from typing import IO, TypeAlias
 
 from xlt_serve.errors import DataError
-from xlt_serve.scoring import codecs
-from xlt_serve.scoring.places import Source, opened, size_of
-from xlt_serve.scoring.window import BEGIN, MOST_BYTES, MOST_ROWS, Position, Row, Window
+from xlt_serve.files import codecs
+from xlt_serve.files.places import Source, opened, size_of
+from xlt_serve.files.window import BEGIN, MOST_BYTES, MOST_ROWS, Position, Row, Window
 
 MOST_LINE = 16 << 20
 """Bytes of a line; what goes beyond is skipped, and the row says so."""
