@@ -172,7 +172,7 @@ class _Own(NamedTuple):
     done: float
     left: float
     row: float
-    count: int = 1
+    times: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,9 +195,9 @@ class _Waiting:
     def _own(self, until: float) -> float:
         """Of each request what is due by then, and its next row."""
         found = 0.0
-        for arrived, done, left, row, count in self.own:
+        for arrived, done, left, row, times in self.own:
             due = max(0.0, (until - arrived) / PATIENCE - done)
-            found += count * min(left, due + row)
+            found += times * min(left, due + row)
         return found
 
 
