@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 from xlt_training.data import languages, load_split
-from xlt_training.data.files import read_rows
+from xlt_training.data.rows import read_rows
 from xlt_training.encoders.corpus import free_of_evaluation
 from xlt_training.loop import config, evaluate, fisher, recipes, trainer
 from xlt_training.loop import model as models

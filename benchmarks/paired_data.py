@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from xlt_training.data import load_split
-from xlt_training.data.files import read_rows
+from xlt_training.data.rows import read_rows
 from xlt_training.loop.types import Example
 
 TASK, SOURCE = "sib200", "en"

@@ -31,7 +31,7 @@ def add(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    evaluate, model = training_modules("loop.evaluate", "loop.model")
+    evaluate, model, data = training_modules("loop.evaluate", "loop.model", "data")
     place = options.model
     if (place / model.DESCRIPTION).is_file():
         network, description = model.load(place)
@@ -41,9 +41,10 @@ def run(options: argparse.Namespace) -> None:
         bundle = bundles.load(place)
         predict, source = evaluate.bundle_predictor(bundle.path), bundle.manifest.source_language
         pair, labels = bundle.manifest.pair, list(bundle.manifest.labels)
-    evaluate.check_task(options.task, options.data, options.split, pair, labels)
+    examples = data.opened(data.TaskConfig(options.task, options.data))
+    evaluate.check_task(examples, options.split, pair, labels)
     scores = evaluate.by_language(
-        predict, options.task, options.data, options.split, options.languages, sys.stderr.isatty()
+        predict, examples, options.split, options.languages, sys.stderr.isatty()
     )
     if options.json:
         print(json.dumps({language: vars(score) for language, score in scores.items()}))

@@ -311,13 +311,17 @@ def test_own_files_are_gated_and_calibrated_too(
     overrides = [
         "task.name=files",
         f"task.train={toy_data}/sib200/train-en.tsv",
-        f"task.dev={toy_data}/sib200/dev-en.tsv",
+        f"task.dev={toy_data}/sib200/dev-{{language}}.tsv",
         "train.epochs=1",
     ]
     trainer.train(config.load(config_file, overrides), tmp_path / "run")
     manifest = export.export(tmp_path / "run", tmp_path / "bundle").manifest
-    assert manifest.checks["languages"]["en"]["texts"] == 30
+    assert manifest.checks["languages"]["en"]["texts"] >= 30
     assert manifest.calibration["plain"]["examples"] == 30
+    assert set(manifest.scores["dev"]) == set(manifest.checks["languages"]) == {"de", "en"}
+    order = export.Order(languages=["xx"])
+    with pytest.raises(UsageError, match="languages xx: the task's dev data have de, en"):
+        export.export(tmp_path / "run", tmp_path / "other", order)
 
 
 @pytest.mark.slow

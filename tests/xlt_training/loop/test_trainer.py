@@ -304,6 +304,32 @@ def test_own_files(config_file: Path, toy_data: Path, tmp_path: Path) -> None:
         trainer.train(config.load(config_file, [*overrides, "task.label=topic"]), tmp_path / "run2")
 
 
+def test_own_files_of_several_languages_get_what_named_tasks_get(
+    config_file: Path, toy_data: Path, tmp_path: Path
+) -> None:
+    """Scores per language, selection on all of them, translations to mix in."""
+    folder = toy_data / "sib200"
+    overrides = [
+        "task.name=files",
+        f"task.train={folder}/train-en.tsv",
+        f"task.dev={folder}/dev-{{language}}.tsv",
+        "task.id=id" if "id" in (folder / "train-en.tsv").read_text().split("\n")[0] else "",
+        f"task.translations={folder}/mt",
+        "select=all-dev",
+        "train.epochs=1",
+        'method=[{name = "xmixup", layer = 1}]',
+    ]
+    made = config.load(config_file, [each for each in overrides if each])
+    metrics = trainer.train(made, tmp_path / "run")
+    named = trainer.train(
+        config.load(config_file, ["train.epochs=1", "select=all-dev", overrides[-1]]),
+        tmp_path / "named",
+    )
+    assert metrics["languages"] == named["languages"]
+    assert len(metrics["languages"]) > 1
+    assert metrics["dev_score"] == named["dev_score"]
+
+
 def test_wrong_encoders(config_file: Path, tmp_path: Path, encoders: dict[str, Path]) -> None:
     with pytest.raises(DataError, match="is neither a folder with an encoder nor a name"):
         model.build(str(tmp_path / "none"), ["a", "b"], 64)

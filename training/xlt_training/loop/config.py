@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from xlt_serve.errors import ConfigError
-from xlt_training.data import TASKS
+from xlt_training.data import TASKS, TaskConfig
+from xlt_training.data.task_config import OWN
 from xlt_training.loop import composition, recipes, toml_tables
 from xlt_training.loop.method import Method, Trait
 from xlt_training.loop.toml_tables import unknown
@@ -22,21 +23,6 @@ from xlt_training.methods.vanilla import Vanilla
 
 FREEZE_ALL = 1000
 """More layers than any encoder has."""
-
-
-@dataclass
-class TaskConfig:
-    """A task by name (see ``xlt train --help``), or ``name = "files"`` with files of one's own."""
-
-    name: str
-    data: str = ""  # folder of the task's files, "hub" for the Hugging Face hub
-    source: str = "en"  # language of the training labels
-    supervised: list[str] = field(default_factory=list)  # more languages whose labels are used
-    train: str = ""  # files of one's own: CSV, TSV, JSONL or Parquet
-    dev: str = ""
-    text: str = "text"  # their columns
-    pair: str = ""
-    label: str = "label"
 
 
 @dataclass
@@ -154,16 +140,9 @@ def _config(table: dict[str, Any], problems: list[str]) -> Config | None:
     config.stages = stages
     if not 0 <= config.seed < 2**32:
         problems.append(f"seed must be from 0 to 2**32 - 1, was: {config.seed}")
-    if config.task.name == "files":
-        problems += [
-            f"task.{name} is required where task.name is 'files'"
-            for name in ("train", "dev")
-            if not getattr(config.task, name)
-        ]
-    elif config.task.name not in TASKS:
-        problems.append(unknown("task.name", config.task.name, [*TASKS, "files"]))
-    elif not config.task.data:
-        problems.append("task.data is required: a folder with the task's files, or 'hub'")
+    if config.task.name not in (*TASKS, *OWN):
+        problems.append(unknown("task.name", config.task.name, [*TASKS, *OWN]))
+    problems += config.task.problems()
     return config
 
 
@@ -282,6 +261,10 @@ def _value(value: Any, hint: Any) -> tuple[Any, str]:
             return value, f"must be a list, was: {value!r}"
         parts = [_value(part, typing.get_args(hint)[0]) for part in value]
         return [part for part, _ in parts], next((problem for _, problem in parts if problem), "")
+    if origin is dict:
+        if not isinstance(value, dict) or not all(isinstance(v, str) for v in value.values()):
+            return value, f"must be a table of strings, was: {value!r}"
+        return value, ""
     if hint is type(None):
         return value, "" if value is None else f"must be empty, was: {value!r}"
     if hint is float and isinstance(value, int) and not isinstance(value, bool):

@@ -12,7 +12,7 @@ from tqdm import tqdm
 
 from xlt_serve.errors import DataError, UsageError
 from xlt_serve.runtime.batching import plan
-from xlt_training.data import languages, load_split
+from xlt_training.data import Splits
 from xlt_training.loop.method import Pairing
 from xlt_training.loop.network import Classifier
 from xlt_training.loop.types import Example
@@ -92,29 +92,32 @@ def score(predicted: Sequence[str | None], truth: Sequence[str]) -> Score:
 
 def by_language(
     predict: Predict,
-    task: str,
-    data: str,
+    data: Splits,
     split: str,
     chosen: Sequence[str] = (),
     progress: bool = False,
 ) -> dict[str, Score]:
     """The score on a split in each language, all that it has unless some are ``chosen``."""
-    there = languages(task, data, split)
-    if not there:
-        raise DataError(data, f"has no {split} files of {task}", "check the data folder")
     out = {}
-    for language in tqdm(list(chosen) or there, disable=not progress, desc="evaluating"):
-        examples = load_split(task, data, split, language)
+    there = list(chosen) or judged(data, split)
+    for language in tqdm(there, disable=not progress, desc="evaluating"):
+        examples = data.load(split, language)
         out[language] = score(predict(examples), [example.label for example in examples])
     return out
 
 
-def check_task(task: str, data: str, split: str, pair: bool, labels: Sequence[str]) -> None:
-    """A model of another task would score zero without a word."""
-    there = languages(task, data, split)
+def judged(data: Splits, split: str) -> list[str]:
+    """The languages of a split; there must be one."""
+    there = data.languages(split)
     if not there:
-        raise DataError(data, f"has no {split} files of {task}", "check the data folder")
-    examples = load_split(task, data, split, there[0])
+        raise DataError(data.name, f"has no {split} files", "check the data folder")
+    return there
+
+
+def check_task(data: Splits, split: str, pair: bool, labels: Sequence[str]) -> None:
+    """A model of another task would score zero without a word."""
+    task = data.name
+    examples = data.load(split, judged(data, split)[0])
     if (examples[0].pair is not None) != pair:
         kinds = ("pairs", "single texts") if pair else ("single texts", "pairs")
         raise UsageError(task, f"the model takes {kinds[0]}, the task has {kinds[1]}")
