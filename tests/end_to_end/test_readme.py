@@ -42,7 +42,7 @@ def test_the_transcript_runs(data: Path, tmp_path: Path) -> None:
         assert done.returncode == 0, (command, done.stderr)
         outputs.append(done.stdout)
     assert json.loads(outputs[2])["language"] == "es"
-    assert re.search(r"^en +0\.\d+", outputs[3], re.MULTILINE)
+    assert re.search(r"^en +\d+ +0\.\d+", outputs[3], re.MULTILINE)
     assert "sports" in outputs[4]
     shutil.rmtree(project / "runs")
 

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from xlt_training.data import TASKS, languages, load_split
 from xlt_training.data.hub import HubSource, hub_rows
-from xlt_training.data.own_files import Columns
-from xlt_training.data.rows import numbered_rows, read_rows
 from xlt_training.data.tasks import to_examples
 
 from xlt_serve.errors import DataError, UsageError
+from xlt_serve.files.labelled import Columns
+from xlt_serve.files.rows import numbered_rows, read_rows
 
 ROWS = [
     {"text": 'He said "no", twice', "label": "a"},

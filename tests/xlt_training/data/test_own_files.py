@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from xlt_training.data import TaskConfig, opened
-from xlt_training.data.own_files import files_of, stratified
+from xlt_training.data.own_files import stratified
 from xlt_training.loop.types import Example
 
 from xlt_serve.errors import DataError, UsageError
+from xlt_serve.files.labelled import files_of
 
 Rows = list[tuple[str, ...]]
 ENGLISH: Rows = [(f"text {number}", "ab"[number % 2]) for number in range(40)]
@@ -87,7 +88,9 @@ def test_what_is_not_there_is_named(tmp_path: Path) -> None:
 def test_bad_rows_are_all_named_or_left_out(tmp_path: Path) -> None:
     file = tmp_path / "train.csv"
     file.write_text("text,label\na,x\n ,x\nb,\nc,y\none\n")
-    with pytest.raises(DataError, match=r"3 bad rows: line 6: .*empty text.*empty label"):
+    with pytest.raises(
+        DataError, match=r"task\.dev: has 3 bad rows: .*line 6: .*empty text.*empty label"
+    ):
         opened(task(train=str(file), dev=str(file))).load("train", "en")
     data = opened(task(train=str(file), dev=str(file), skip_bad=True))
     assert [e.text for e in data.load("train", "en")] == ["a", "c"]

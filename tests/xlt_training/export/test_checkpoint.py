@@ -155,8 +155,8 @@ def test_the_manifest_records_what_was_checked(bundle: Path, toy_data: Path) -> 
     assert {row["agreement"] for row in manifest.checks["languages"].values()} == {1.0}
     assert manifest.calibration["plain"]["temperature"] > 0
     examples = load_split("sib200", toy_data, "dev", "de")
-    predict = evaluate.bundle_predictor(bundle)
-    right = np.mean([p == e.label for p, e in zip(predict(examples), examples, strict=True)])
+    given = load(bundle).predict([e.text for e in examples], language="de")
+    right = np.mean([p.label == e.label for p, e in zip(given, examples, strict=True)])
     german = manifest.scores["dev"]["de"]
     assert german["accuracy"] == pytest.approx(right)
     for measure in ("nll", "brier", "ece"):

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 import torch
 from xlt_training.data import load_split
-from xlt_training.data.rows import read_rows
 from xlt_training.loop import fisher
 from xlt_training.loop import model as models
 from xlt_training.loop.method import Method, compose
@@ -18,6 +17,7 @@ from xlt_training.methods.ewc import EWC
 
 from tests.xlt_training.contexts import context_of
 from tests.xlt_training.methods.conftest import LABELS, padded
+from xlt_serve.files.rows import read_rows
 
 SIZED_DRAWS = {"noise", "adversarial"}
 """What they draw has the batch's shape: with more padding they draw other numbers. That what they do

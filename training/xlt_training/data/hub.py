@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from xlt_serve.errors import DataError
-from xlt_training.data.own_files import Columns, examples
-from xlt_training.data.rows import refuse
+from xlt_serve.files.labelled import Columns, labelled
+from xlt_serve.files.rows import refuse
+from xlt_training.data.own_files import example_of
 from xlt_training.loop.types import Example
 
 
@@ -68,9 +69,9 @@ class OwnHub:
         rows = hub_rows(self.source, split, language)
         bad: list[str] = []
         columns = Columns(**{name: name for name in self.source.columns})
-        found = examples([*enumerate(rows, 1)], columns, language, self.name, bad)
+        found = labelled([*enumerate(rows, 1)], columns, language, self.name, bad)
         refuse(self.name, bad)
-        return found
+        return [example_of(row) for row in found]
 
 
 def _load_dataset() -> Callable[..., Any]:

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Protocol
 
+from xlt_serve.files.labelled import Columns
 from xlt_training.data.hub import HubSource, OwnHub
-from xlt_training.data.own_files import Columns, OwnFiles
+from xlt_training.data.own_files import OwnFiles
 from xlt_training.data.tasks import TASKS, NamedTask
 from xlt_training.loop.types import Example
 
@@ -85,7 +86,8 @@ def opened(task: TaskConfig) -> Splits:
         columns = Columns(task.text, task.label, task.pair, task.id, task.language)
         return OwnFiles(places, columns, task.source, task.skip_bad, task.held_out)
     if task.name == "hub":
-        named = Columns(task.text, task.label, task.pair, task.id).named()
+        roles = {"text": task.text, "label": task.label, "pair": task.pair, "id": task.id}
+        named = {role: column for role, column in roles.items() if column}
         return OwnHub(HubSource(task.data, named, task.configs, task.splits))
     return NamedTask(task.name, task.data)
 

@@ -9,9 +9,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from xlt_serve.errors import DataError, UsageError
+from xlt_serve.files.labelled import Columns, labelled
+from xlt_serve.files.rows import read_rows, refuse
 from xlt_training.data.hub import HubSource, hub_rows
-from xlt_training.data.own_files import Columns, examples
-from xlt_training.data.rows import read_rows, refuse
+from xlt_training.data.own_files import example_of
 from xlt_training.loop.types import Example
 
 
@@ -221,11 +222,11 @@ def to_examples(
 ) -> list[Example]:
     """Rows as examples; all rows without a text or label are named in one error."""
     bad: list[str] = []
-    found = examples([*enumerate(rows, 1)], columns, language, source, bad)
+    found = labelled([*enumerate(rows, 1)], columns, language, source, bad)
     refuse(source, bad)
     if not found:
         raise DataError(source, "has no rows")
-    return found
+    return [example_of(row) for row in found]
 
 
 def languages(task: str, data: str | Path, split: str) -> list[str]:

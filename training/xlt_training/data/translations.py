@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from xlt_serve.errors import DataError
-from xlt_training.data.rows import read_rows
+from xlt_serve.files.rows import read_rows
 from xlt_training.loop.types import Example
 
 if TYPE_CHECKING:
