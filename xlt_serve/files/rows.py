@@ -8,6 +8,7 @@ from typing import Any
 
 from xlt_serve.errors import DataError
 from xlt_serve.files import codecs, formats
+from xlt_serve.files.dialect import sniffed
 from xlt_serve.files.places import Source
 
 SHOWN = 20
@@ -60,7 +61,7 @@ def source_of(path: Path) -> Source:
         raise DataError(path, "is a folder", "give a file")
     if not path.exists():
         raise DataError(path, "is not there", "check the path of the data")
-    return Source(str(path), path.name, format, codec)
+    return sniffed(Source(str(path), path.name, format, codec))
 
 
 def _rows(source: Source, bad: list[str]) -> Iterator[tuple[int, Row]]:
