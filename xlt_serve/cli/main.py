@@ -16,6 +16,7 @@ from xlt_serve.cli import (
     evaluate,
     export,
     fisher,
+    init,
     inspect,
     methods,
     predict,
@@ -29,6 +30,7 @@ from xlt_serve.cli.parser import Parser
 from xlt_serve.errors import XltError
 
 COMMANDS = (
+    init,
     train,
     evaluate,
     export,

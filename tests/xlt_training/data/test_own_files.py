@@ -68,6 +68,15 @@ def test_without_dev_rows_a_share_is_held_out(tmp_path: Path) -> None:
     assert len(loaded(given, "train")["en"]) == 40
 
 
+def test_rows_of_languages_that_are_not_trained_on_are_judged_on(tmp_path: Path) -> None:
+    marked = [(*row, "en") for row in ENGLISH] + [(*row, "de") for row in GERMAN]
+    whole = write(tmp_path / "all.csv", marked, "text", "label", "lang")
+    alone = task(train=whole, language="lang")
+    assert loaded(alone, "dev")["de"] == [text for text, _ in GERMAN]
+    both = task(train=whole, language="lang", supervised=["de"])
+    assert set(loaded(both, "dev")) == {"en"}
+
+
 def test_what_is_not_there_is_named(tmp_path: Path) -> None:
     train = write(tmp_path / "train.csv", ENGLISH)
     with pytest.raises(UsageError, match=r"task\.test: has no rows in 'de'; it has: none"):

@@ -17,11 +17,13 @@ from xlt_training.loop.types import Example
 @dataclass
 class OwnFiles:
     """``held_out``: without dev rows in the source language, the share of its train rows that are
-    taken for them. ``bad``: what was left out, with ``skip_bad``."""
+    taken for them. Without any dev rows, the train rows of languages that are not trained on
+    (``source`` and ``supervised`` are) stand in for those. ``bad``: what was left out, with ``skip_bad``."""
 
     places: Mapping[str, Place]
     columns: Columns
     source: str
+    supervised: Sequence[str] = ()
     skip_bad: bool = False
     held_out: float = 0.15
     bad: list[str] = field(default_factory=list)
@@ -55,6 +57,9 @@ class OwnFiles:
 
     def _given(self, split: str) -> dict[str, list[Example]]:
         """The rows of a split by language, as the files have them."""
+        if split == "dev" and not self.places.get("dev"):
+            trained = (self.source, *self.supervised)
+            return {lg: rows for lg, rows in self._given("train").items() if lg not in trained}
         if split not in self._read:
             bad: list[str] = []
             found = labelled.read(self.places.get(split, ""), self.columns, self.source, bad)

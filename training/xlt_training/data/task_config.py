@@ -35,7 +35,7 @@ class TaskConfig:
 
     ``train``, ``dev``, ``test``: a file (CSV, TSV, JSONL, Parquet), a pattern with ``{language}``, a folder
     with a file for each language, or a table ``dev.de = "…"``. Without ``dev`` in the source language a
-    share of its train rows is held out for it.
+    share of its train rows is held out for it; without any, train rows of other languages are judged on.
     """
 
     name: str
@@ -84,7 +84,7 @@ def opened(task: TaskConfig) -> Splits:
     if task.name == "files":
         places = {"train": task.train, "dev": task.dev, "test": task.test}
         columns = Columns(task.text, task.label, task.pair, task.id, task.language)
-        return OwnFiles(places, columns, task.source, task.skip_bad, task.held_out)
+        return OwnFiles(places, columns, task.source, task.supervised, task.skip_bad, task.held_out)
     if task.name == "hub":
         roles = {"text": task.text, "label": task.label, "pair": task.pair, "id": task.id}
         named = {role: column for role, column in roles.items() if column}
