@@ -111,6 +111,24 @@ def test_wrong_calls(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None
     assert tomllib.loads((tmp_path / "b.toml").read_text())["task"]["skip_bad"] is True
 
 
+def test_a_typo_is_told_before_torch_is_imported(tmp_path: Path) -> None:
+    made = tmp_path / "o.toml"
+    made.write_text(
+        'encoder = "small"\n[task]\nname = "files"\ntrain = "x.csv"\n[train]\nepoch = 3\n'
+    )
+    code = (
+        "import sys; sys.modules['torch'] = None\n"
+        "from xlt_serve.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, "train", str(made), "seed=1", "--out", str(tmp_path / "o")],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+    )
+    assert "train.epoch is not a known key, did you mean 'epochs'?" in done.stderr
+
+
 def test_it_needs_no_torch(tmp_path: Path) -> None:
     file = write(tmp_path / "in.csv", ROWS, "text", "label")
     code = (

@@ -29,12 +29,13 @@ from xlt_serve.errors import DataError, UsageError
 from xlt_training.data import Splits, opened, recorded
 from xlt_training.loop import evaluate
 from xlt_training.loop import model as models
-from xlt_training.loop.config import Config, Stage, TrainConfig
+from xlt_training.loop.config import Config, Stage
 from xlt_training.loop.learner import Batches, Learner, ObjectiveTrainer, Report, dev_score, tensors
 from xlt_training.loop.method import Context
 from xlt_training.loop.network import Classifier
 from xlt_training.loop.pretrained import check, resolve
 from xlt_training.loop.report import draw, loggers
+from xlt_training.loop.settings import TrainConfig
 from xlt_training.loop.types import Example
 
 RUN = "run.json"
