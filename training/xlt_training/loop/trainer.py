@@ -19,6 +19,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import (
     PrinterCallback,
+    ProgressCallback,
     TrainingArguments,
     set_seed,
 )
@@ -30,11 +31,20 @@ from xlt_training.data import Splits, opened, recorded
 from xlt_training.loop import evaluate
 from xlt_training.loop import model as models
 from xlt_training.loop.config import Config, Stage
-from xlt_training.loop.learner import Batches, Learner, ObjectiveTrainer, Report, dev_score, tensors
+from xlt_training.loop.interruption import Interruption
+from xlt_training.loop.learner import (
+    Bar,
+    Batches,
+    Learner,
+    ObjectiveTrainer,
+    Report,
+    dev_score,
+    tensors,
+)
 from xlt_training.loop.method import Context
 from xlt_training.loop.network import Classifier
 from xlt_training.loop.pretrained import check, resolve
-from xlt_training.loop.report import draw, loggers
+from xlt_training.loop.report import draw, loggers, overview
 from xlt_training.loop.settings import TrainConfig
 from xlt_training.loop.types import Example
 
@@ -57,6 +67,7 @@ def train(config: Config, out: Path, judge: bool = True) -> dict[str, Any]:
     model.encoding.check(dev_set)
     if is_first_process():  # not before data and encoder were found: a wrong call leaves no trace
         _write(out / RUN, stamp(config))
+        print("\n".join(overview(source_set, dev_set, targets)), file=sys.stderr)
     several = len(config.stages) > 1
     pretrained = {n: p.detach().clone() for n, p in model.encoder_parameters()} if several else {}
     known: set[type] = set()
@@ -136,6 +147,7 @@ def run_stage(
     batches = Batches(model, train_set, settings.batch_size)
     for method in methods:
         method.prepare(model, batches, context)
+    interruption = Interruption()
     trainer = ObjectiveTrainer(
         group_by_length=settings.group_by_length,
         model=Learner(model, methods, run.context.source),
@@ -144,11 +156,17 @@ def run_stage(
         train_dataset=train_set,
         eval_dataset=dev_set,
         compute_metrics=dev_score,
-        callbacks=[Report(), *loggers(run.folder.parent / "logs")],
+        callbacks=[Report(), interruption, *loggers(run.folder.parent / "logs")],
     )
     trainer.remove_callback(PrinterCallback)
+    if trainer.pop_callback(ProgressCallback):
+        trainer.add_callback(Bar)
+    resumed = _resumable(checkpoints)
+    if resumed and is_first_process():
+        print(f"resuming at step {resumed.rpartition('-')[2]}", file=sys.stderr)
     # Trainer seeds again from here on; a resume restores the generators of its checkpoint.
-    trainer.train(resume_from_checkpoint=_resumable(checkpoints))
+    with interruption.watching():
+        trainer.train(resume_from_checkpoint=resumed)
     trainer.accelerator.wait_for_everyone()  # others may still be reading the best state
     log = [entry | {"stage": run.number} for entry in trainer.state.log_history]
     if is_first_process():
