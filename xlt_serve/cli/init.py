@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from xlt_serve.cli.parser import command, training_modules
 from xlt_serve.errors import DataError, UsageError
-from xlt_serve.files import labelled
+from xlt_serve.files import formats, labelled
 from xlt_serve.files.labelled import Columns
 from xlt_serve.files.rows import numbered_rows, refuse, source_of
 
@@ -79,12 +80,16 @@ def run(options: argparse.Namespace) -> None:
         raise DataError(options.file, "has no rows")
     given = Columns(options.text, options.label, options.pair, options.id, options.language_column)
     columns = survey.guessed(rows, given)
+    if not columns.language:  # the train rows may be of one language, and the dev rows say theirs
+        files = labelled.files_of(options.dev).values()
+        there = [name for file in files for name in formats.columns(source_of(file))]
+        columns = replace(columns, language=survey.language_column(there))
     bad = []
-    train = labelled.read(options.file, columns, "", bad)
-    dev = labelled.read(options.dev, columns, "", bad)
+    train = labelled.read(options.file, columns, "", bad, marked=False)
+    dev = labelled.read(options.dev, columns, "", bad, marked=False)
     if not options.skip_bad:
         refuse(options.file, [problem.removeprefix(f"{options.file} ") for problem in bad])
-    found = survey.survey(train, dev, told=bool(columns.language))
+    found = survey.survey(train, dev, told=all(row.language for row in train))
     written = f"{source.format}, {source.encoding}"
     written += f", fields apart by {source.delimiter!r}" if source.format == "csv" else ""
     print(f"file        {options.file} ({written})")
@@ -92,14 +97,19 @@ def run(options: argparse.Namespace) -> None:
     print("\n".join(found.lines()))
     if bad:
         print(f"! {len(bad)} bad rows are left out: {'; '.join(bad[:3])}")
-    out.write_text(config_of(options, out, columns, found), encoding="utf-8")
+    out.write_text(
+        config_of(options, out, columns, found, columns.language in rows[0]), encoding="utf-8"
+    )
     print(f"\n{out} is written. Next: xlt train {out} --out runs/{out.stem}")
 
 
-def config_of(options: argparse.Namespace, out: Path, columns: Columns, found: Any) -> str:
+def config_of(
+    options: argparse.Namespace, out: Path, columns: Columns, found: Any, several: bool
+) -> str:
+    """``several``: the train rows say their languages."""
     known = [language for language in found.languages if language != "unknown"]
     source = known[0] if known else "en"
-    others = known[1:] if columns.language else []
+    others = known[1:] if several else []
     named = {name: getattr(columns, name) for name in ("pair", "id", "language")}
     return CONFIG.format(
         name=out,

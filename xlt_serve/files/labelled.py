@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -56,14 +56,20 @@ class Labelled:
         return self.text if self.pair is None else (self.text, self.pair)
 
 
-def read(place: Place, columns: Columns, language: str, bad: list[str]) -> list[Labelled]:
+def read(
+    place: Place, columns: Columns, language: str, bad: list[str], marked: bool = True
+) -> list[Labelled]:
     """The rows of all files of a place, ``language`` where nothing says another. Of rows that can't be
-    read, or have no text or label, a sentence goes into ``bad``."""
+    read, or have no text or label, a sentence goes into ``bad``. ``marked``: every file must have the
+    column of languages."""
     out: list[Labelled] = []
     for told, file in files_of(place).items():
         problems: list[str] = []
         rows = numbered_rows(file, problems)
-        found = labelled(rows, columns, told or language, file, problems)
+        here = columns
+        if rows and not marked and columns.language not in rows[0][1]:
+            here = replace(columns, language="")
+        found = labelled(rows, here, told or language, file, problems)
         bad += [f"{file} {problem}" for problem in problems]
         if not found and not problems:
             raise DataError(file, "has no rows")

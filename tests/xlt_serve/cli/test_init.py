@@ -73,6 +73,18 @@ def test_without_names_columns_are_guessed_and_languages_detected(
     assert "languages   en 1" in told  # of most: "the soup was good" says little
 
 
+def test_dev_rows_may_say_their_language_where_train_rows_do_not(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    train = write(tmp_path / "train.csv", ROWS, "text", "label")
+    rows = [("the goal", "sports", "en"), ("das Tor", "sports", "de")]
+    dev = write(tmp_path / "dev.csv", rows, "text", "label", "lang")
+    code, _, err = run(capsys, "init", train, "--dev", dev, "--out", tmp_path / "o.toml")
+    assert code == 0, err
+    table = tomllib.loads((tmp_path / "o.toml").read_text())["task"]
+    assert (table["language"], table["source"]) == ("lang", "en")
+
+
 def test_its_config_trains(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, encoders: dict[str, Path]
 ) -> None:

@@ -77,6 +77,16 @@ def test_rows_of_languages_that_are_not_trained_on_are_judged_on(tmp_path: Path)
     assert set(loaded(both, "dev")) == {"en"}
 
 
+def test_not_every_file_needs_the_column_of_languages_but_one_does(tmp_path: Path) -> None:
+    train = write(tmp_path / "train.csv", ENGLISH)
+    marked = [(*row, "en") for row in ENGLISH[:4]] + [(*row, "de") for row in GERMAN]
+    dev = write(tmp_path / "dev.csv", marked, "text", "label", "lang")
+    found = loaded(task(train=train, dev=dev, language="lang"), "dev")
+    assert {language: len(texts) for language, texts in found.items()} == {"de": 6, "en": 4}
+    with pytest.raises(UsageError, match=r"task\.language=lng: is a column of no file"):
+        loaded(task(train=train, dev=dev, language="lng"), "dev")
+
+
 def test_what_is_not_there_is_named(tmp_path: Path) -> None:
     train = write(tmp_path / "train.csv", ENGLISH)
     with pytest.raises(UsageError, match=r"task\.test: has no rows in 'de'; it has: none"):

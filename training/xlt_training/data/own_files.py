@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from xlt_serve.errors import UsageError
-from xlt_serve.files import labelled
-from xlt_serve.files.labelled import Columns, Labelled, Place
-from xlt_serve.files.rows import refuse
+from xlt_serve.files import formats, labelled
+from xlt_serve.files.labelled import Columns, Labelled, Place, files_of
+from xlt_serve.files.rows import refuse, source_of
 from xlt_training.loop.types import Example
 
 
@@ -61,8 +61,10 @@ class OwnFiles:
             trained = (self.source, *self.supervised)
             return {lg: rows for lg, rows in self._given("train").items() if lg not in trained}
         if split not in self._read:
+            self._check_language()
             bad: list[str] = []
-            found = labelled.read(self.places.get(split, ""), self.columns, self.source, bad)
+            place = self.places.get(split, "")
+            found = labelled.read(place, self.columns, self.source, bad, marked=False)
             if not self.skip_bad:
                 refuse(f"task.{split}", bad)
             self.bad += bad
@@ -71,6 +73,13 @@ class OwnFiles:
                 out[row.language].append(example_of(row))
             self._read[split] = dict(out)
         return self._read[split]
+
+    def _check_language(self) -> None:
+        """Not every file needs the column of languages; if none has it, its name is wrong."""
+        name = self.columns.language
+        files = [file for place in self.places.values() for file in files_of(place).values()]
+        if name and not any(name in formats.columns(source_of(file)) for file in files):
+            raise UsageError(f"task.language={name}", "is a column of no file", "name another")
 
 
 def example_of(row: Labelled) -> Example:

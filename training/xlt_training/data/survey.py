@@ -100,7 +100,11 @@ def guessed(rows: Sequence[Mapping[str, str]], given: Columns) -> Columns:
     if not label:
         raise UsageError(", ".join(names), "no column looks like labels", "name it: --label COLUMN")
     left = [name for name in others if name != label]
-    return Columns(text, label, given.pair, given.id, given.language or _named("language", left))
+    return Columns(text, label, given.pair, given.id, given.language or language_column(left))
+
+
+def language_column(names: Sequence[str]) -> str:
+    return _named("language", names)
 
 
 def _named(role: str, names: Sequence[str]) -> str:
