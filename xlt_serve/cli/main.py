@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import os
 import sys
+from importlib import metadata
 
 from xlt_serve.cli import (
     bench,
@@ -55,6 +56,8 @@ def main(arguments: list[str] | None = None) -> int:
         prog="xlt",
         description="Robust cross-lingual text classification, from training to serving.",
     )
+    version = f"xlt-serve {metadata.version('xlt-serve')}"
+    parser.add_argument("--version", action="version", version=version)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for module in COMMANDS:
         module.add(commands)

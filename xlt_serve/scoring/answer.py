@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -23,9 +23,8 @@ from xlt_serve.types import Failure, Prediction
 class Predictor(Protocol):
     """What scoring needs of a ``Classifier``."""
 
-    def predict(
-        self, items: Sequence[object], *, translations: Any = None, **settings: Any
-    ) -> list[Prediction]: ...
+    @property
+    def predict(self) -> Callable[..., list[Prediction]]: ...
 
     def sizes(self, items: Sequence[object]) -> list[int]: ...
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import xlt_serve
 from tests.conftest import FOOD, SPORTS
 from xlt_serve.cli.main import main
 from xlt_serve.errors import XltError
@@ -220,9 +221,34 @@ def test_a_line_that_is_no_text_does_not_sink_its_neighbours(
     assert "mixed.txt line 2" in err
 
 
+def test_the_version_is_that_of_the_distribution(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == f"xlt-serve {xlt_serve.__version__}\n"
+    assert re.fullmatch(r"\d+\.\d+\.\d+.*", xlt_serve.__version__)
+
+
+def test_a_classifier_says_what_it_is(bundle: Path) -> None:
+    loaded = xlt_serve.load(bundle)
+    version = loaded.bundle.manifest.version
+    assert repr(loaded) == f"<Classifier toy {version}: 3 labels, plain>"
+
+
 @pytest.mark.parametrize(
     "command",
-    ["train", "eval", "export", "engine", "predict", "inspect", "serve", "methods", "fisher"],
+    [
+        "init",
+        "train",
+        "eval",
+        "export",
+        "engine",
+        "predict",
+        "inspect",
+        "serve",
+        "methods",
+        "fisher",
+    ],
 )
 def test_help_of_each_command(capsys: pytest.CaptureFixture[str], command: str) -> None:
     code, out, _ = run(capsys, command, "--help")

@@ -24,7 +24,7 @@ from xlt_serve import bundle as bundles
 from xlt_serve.bundle import Bundle
 from xlt_serve.classifier import Classifier, load
 from xlt_serve.errors import ExportRefused
-from xlt_serve.modes.zero_shot import TEMPLATE
+from xlt_serve.modes.zero_shot import TEMPLATE, Scorer
 from xlt_training.data import languages, load_split
 from xlt_training.encoders.make import SENSITIVE
 from xlt_training.export import checkpoint as export
@@ -119,7 +119,7 @@ def judged(bundle: Bundle, data: Path, encoder: str) -> Bundle:
 
 
 def zero_shot(
-    served: Classifier, texts: Sequence[str], labels: tuple[str, ...], scorer: str
+    served: Classifier, texts: Sequence[str], labels: tuple[str, ...], scorer: Scorer
 ) -> list[str | None]:
     """The label of each text, as the service would give it."""
     return [found.label for found in served.zero_shot(texts, labels, scorer=scorer)]
