@@ -21,7 +21,6 @@ from typing import Any
 
 import numpy as np
 from xlt_training.data import languages, load_split
-from xlt_training.data.files import read_rows
 from xlt_training.encoders.corpus import free_of_evaluation
 from xlt_training.loop import config, evaluate, fisher, recipes, trainer
 from xlt_training.loop import model as models
@@ -30,13 +29,12 @@ from xlt_training.methods.xmixup import XMixup
 
 from benchmarks.markdown import table
 from benchmarks.runs import kept, tidy
-from benchmarks.statistics import Correct, bootstrap, gaps, shown
 from xlt_serve.calibration import softmax
+from xlt_serve.evaluation.bootstrap import Correct, bootstrap, gaps, shown
+from xlt_serve.evaluation.groups import groups as groups_of
+from xlt_serve.files.rows import read_rows
 
 HERE = Path(__file__).parent
-# Not Indo-European, or (hi, ur) of its Indo-Aryan branch. A script of its own is not enough: bg, el
-# and ru are not among them.
-DISTANT = frozenset({"ar", "hi", "ja", "kk", "ko", "sw", "th", "tr", "ur", "vi", "zh", "id"})
 UPPER = "supervised"
 ROWS = {UPPER: "supervised upper bound"}
 """Names in tables and pictures, where they are not the config's."""
@@ -243,13 +241,9 @@ def paired(
 
 def compare(runs: Correct, items: Items) -> dict[str, Any]:
     """Scores of each method per language and group, and its difference to vanilla."""
-    groups = {
-        "all": list(items),
-        "target": [lg for lg in items if lg != "en"],
-        "distant": [lg for lg in items if lg in DISTANT],
-        "test": [lg for lg, (split, _) in items.items() if split == "test" and lg != "en"],
-    }
-    groups = {group: members for group, members in groups.items() if members}
+    groups = groups_of(list(items), "en")
+    if tested := [lg for lg, (split, _) in items.items() if split == "test" and lg != "en"]:
+        groups["test"] = tested
     sentences = {lg: [(split, e.id) for e in examples] for lg, (split, examples) in items.items()}
     sampled = bootstrap(runs, sentences, groups)
     methods: dict[str, Any] = {}

@@ -56,7 +56,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=HERE / "results" / "cost.json")
     parser.add_argument("--memory-of", choices=METHODS, help="peak of this method in this process")
     options = parser.parse_args()
-    context = Context("sib200", options.data, "en", seed=0, steps=1000)
+    context = Context(
+        "en", 0, options.data / "lexicons", options.data / "sib200" / "mt", steps=1000
+    )
     source = load_split("sib200", options.data, "train", "en")
 
     def step_of(name: str) -> Step:

@@ -36,8 +36,8 @@ from benchmarks.paired_damage import DAMAGES, before_training, damaged, spoilt, 
 from benchmarks.paired_data import TASK, Language, digest, recorded
 from benchmarks.paired_report import markdown, picture
 from benchmarks.runs import kept, tidy
-from benchmarks.statistics import Correct, bootstrap, gaps
 from xlt_serve.calibration import softmax
+from xlt_serve.evaluation.bootstrap import Correct, bootstrap, gaps
 
 HERE = Path(__file__).parent
 

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from xlt_training.data import load_split
-from xlt_training.data.files import read_rows
 from xlt_training.loop.types import Example
+
+from xlt_serve.files.rows import read_rows
 
 TASK, SOURCE = "sib200", "en"
 

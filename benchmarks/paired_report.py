@@ -8,7 +8,7 @@ import numpy as np
 
 from benchmarks.markdown import table
 from benchmarks.paired_damage import DAMAGES
-from benchmarks.statistics import shown
+from xlt_serve.evaluation.bootstrap import shown
 
 COLUMNS = (
     "plain",

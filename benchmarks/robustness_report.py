@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.statistics import Difference, difference, resample
+from xlt_serve.evaluation.bootstrap import Difference, difference, resample
 
 JUDGES = 1000
 """Fresh draws of an attacked text. Predict on them decides whether its certificate is broken."""

@@ -38,6 +38,7 @@ SERVING_LADDER = [
     "signing",
     "bundle",
     "text",
+    "files",
     "smoothing",
     "runtime",
     "translation",
@@ -50,7 +51,8 @@ SERVING["classifier"] = set(SERVING_LADDER)
 SERVING["wire"] = {"errors", "types", "modes"}
 SERVING["client"] = {"errors", "types", "modes", "wire"}
 # Above the classifier stand four rooms that do not know of each other, but for the command line.
-SERVING["scoring"] = SERVING["bench"] = {*SERVING_LADDER, "classifier"}
+SERVING["scoring"] = SERVING["evaluation"] = {*SERVING_LADDER, "classifier"}
+SERVING["bench"] = {*SERVING_LADDER, "classifier", "evaluation"}
 SERVING["serving"] = {*SERVING_LADDER, "classifier", "wire"}
 SERVING["service"] = {"errors", "serving"}
 SERVING["deploy"] = {"errors", "signing", "bundle"}

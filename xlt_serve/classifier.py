@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import TypeGuard, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,8 @@ from xlt_serve import modes, translation
 from xlt_serve.bundle import Bundle
 from xlt_serve.errors import ItemError, UsageError
 from xlt_serve.modes.base import Asked, Context
+from xlt_serve.modes.keywords import PredictKeywords, ZeroShotKeywords
+from xlt_serve.modes.zero_shot import ZeroShot
 from xlt_serve.runtime.batching import default_budget
 from xlt_serve.runtime.graph_io import GRAPHS
 from xlt_serve.runtime.open_graph import described
@@ -27,7 +29,7 @@ from xlt_serve.signing import key_files
 from xlt_serve.text.synonyms import Tables
 from xlt_serve.text.tokens import LARGEST, Encoder, Piece
 from xlt_serve.translation import Translators
-from xlt_serve.types import Outcome, Prediction, Settings, Untranslated
+from xlt_serve.types import Mode, Outcome, Prediction, Settings, Untranslated
 
 NO_TRANSLATOR = Untranslated(
     "no_translator", "no translators are configured and the request has no translation"
@@ -65,6 +67,12 @@ class Classifier:
         self.context = Context(bundle, self.encoder, Tables(bundle, synonyms), name, provider)
         self.runners.of("plain")  # what can't be opened is no classifier
 
+    def __repr__(self) -> str:
+        manifest = self.bundle.manifest
+        labels = f"{len(self.labels)} labels"
+        graphs = "+".join(manifest.graphs)
+        return f"<Classifier {self.name} {manifest.version}: {labels}, {graphs}>"
+
     @property
     def name(self) -> str:
         return self.context.name
@@ -82,14 +90,14 @@ class Classifier:
         self,
         items: Iterable[object],
         *,
-        mode: str = "plain",
+        mode: Mode = "plain",
         translations: Sequence[object] | None = None,
-        **settings: Any,
+        **options: Unpack[PredictKeywords],
     ) -> list[Prediction]:
         """One prediction for each item, in order; an item's own error is a value in its place.
 
-        ``items`` are texts, or tuples of two where the bundle classifies pairs; ``settings`` are the
-        fields of ``Settings`` and the mode's own options. With ``mode="smoothed"`` the label is the
+        ``items`` are texts, or tuples of two where the bundle classifies pairs; ``options`` are the
+        fields of ``Settings`` and the mode's own. With ``mode="smoothed"`` the label is the
         winner of a vote under noise (see ``Smoothing``), and there is none if the vote is too close.
         With ``mode="paired"`` a text and its translation are predicted together, with
         ``mode="translate"`` the translation alone; ``translations`` has for each item its translation
@@ -97,16 +105,24 @@ class Classifier:
         """
         if isinstance(items, str):
             raise UsageError("a single text", "predict takes a list", "write predict([text])")
-        asked = Asked(list(items), modes.settings(mode, **settings), translations)
+        return self._predicted(list(items), modes.settings(mode, **options), translations)
+
+    def _predicted(
+        self, items: list[object], settings: Settings, translations: Sequence[object] | None = None
+    ) -> list[Prediction]:
+        asked = Asked(items, settings, translations)
         self.refuse_unfit(asked.settings)
         modes.check_translations(asked)
         deadline = None if self.translators is None else self.translators.deadline
         return drive(self.steps(asked), self.runners.run, self._submit(deadline))
 
     def zero_shot(
-        self, texts: Iterable[object], labels: Sequence[str], **settings: Any
+        self,
+        texts: Iterable[object],
+        labels: Sequence[str],
+        **options: Unpack[ZeroShotKeywords],
     ) -> list[Prediction]:
-        """One of these labels for each text, or several with ``multi_label=True``; further settings:
+        """One of these labels for each text, or several with ``multi_label=True``; further options:
         ``template`` and ``scorer`` (see ``Candidates``), and the fields of ``Settings``."""
         if isinstance(texts, str):
             raise UsageError(
@@ -114,7 +130,8 @@ class Classifier:
             )
         if isinstance(labels, str):
             raise UsageError(f"labels={labels!r}", "must be a list", f"write [{labels!r}]")
-        return self.predict(texts, mode="zero_shot", labels=tuple(labels), **settings)
+        settings = modes.settings(ZeroShot.name, labels=tuple(labels), **options)
+        return self._predicted(list(texts), settings)
 
     def predict_batches(
         self, batches: Iterable[Sequence[object]], settings: Settings

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any
+from typing import Any, Unpack
 
 from xlt_serve.errors import DependencyError, UsageError, XltError
 
@@ -24,6 +24,7 @@ try:
     import httpx
 
     from xlt_serve import modes, wire
+    from xlt_serve.modes.keywords import ClassifyKeywords, ZeroShotRequestKeywords
 except ModuleNotFoundError as error:  # pragma: no cover
     raise DependencyError(
         error.name or "httpx", "is not installed", "pip install 'xlt-serve[client]'"
@@ -158,16 +159,21 @@ class Client(_Base):
         texts: Sequence[Any] | None = None,
         *,
         pairs: Sequence[Any] | None = None,
-        **options: Any,
+        **options: Unpack[ClassifyKeywords],
     ) -> wire.Answer:
         """One prediction for each text or pair, in order; options as on the wire."""
         if (texts is None) == (pairs is None):
             raise UsageError("classify", "takes texts or pairs, one of them")
         if pairs is not None:
-            return self._all("classify", requests("pairs", pairs, options, self.policy))
-        return self._all("classify", requests("texts", texts or [], options, self.policy))
+            return self._all("classify", requests("pairs", pairs, {**options}, self.policy))
+        return self._all("classify", requests("texts", texts or [], {**options}, self.policy))
 
-    def zero_shot(self, texts: Sequence[Any], labels: Sequence[str], **options: Any) -> wire.Answer:
+    def zero_shot(
+        self,
+        texts: Sequence[Any],
+        labels: Sequence[str],
+        **options: Unpack[ZeroShotRequestKeywords],
+    ) -> wire.Answer:
         """One of these labels for each text, or several with ``multi_label=True``."""
         asked = {"labels": list(labels), **options}
         return self._all("zero_shot", requests("texts", texts, asked, self.policy))
@@ -235,17 +241,20 @@ class AsyncClient(_Base):
         texts: Sequence[Any] | None = None,
         *,
         pairs: Sequence[Any] | None = None,
-        **options: Any,
+        **options: Unpack[ClassifyKeywords],
     ) -> wire.Answer:
         """One prediction for each text or pair, in order; options as on the wire."""
         if (texts is None) == (pairs is None):
             raise UsageError("classify", "takes texts or pairs, one of them")
         if pairs is not None:
-            return await self._all("classify", requests("pairs", pairs, options, self.policy))
-        return await self._all("classify", requests("texts", texts or [], options, self.policy))
+            return await self._all("classify", requests("pairs", pairs, {**options}, self.policy))
+        return await self._all("classify", requests("texts", texts or [], {**options}, self.policy))
 
     async def zero_shot(
-        self, texts: Sequence[Any], labels: Sequence[str], **options: Any
+        self,
+        texts: Sequence[Any],
+        labels: Sequence[str],
+        **options: Unpack[ZeroShotRequestKeywords],
     ) -> wire.Answer:
         """One of these labels for each text, or several with ``multi_label=True``."""
         asked = {"labels": list(labels), **options}

@@ -2,8 +2,8 @@
 
 For each attack a server is started, asked by a light client before, during and after, and attacked by a
 process of its own. Then fairness between keys, load shedding, the death of a worker, bad requests, and
-schemathesis. ``--peers``: the attacks that need nothing of ours also on BentoML around a pipeline and on
-infinity, with weights of the same shape. Everything stays on 127.0.0.1, and ends. What was measured is
+schemathesis. ``--on bentoml infinity``: the attacks that need nothing of ours on BentoML around a pipeline
+and on infinity, with weights of the same shape. Everything stays on 127.0.0.1, and ends. What was measured is
 written after each part: a run that is broken off, or ``--only``, keeps the rest of the file.
 """
 
@@ -20,7 +20,7 @@ from typing import Any
 
 from benchmarks.siege import floods, fuzz
 from benchmarks.siege.attacks import ATTACKS
-from benchmarks.siege.field import PEERS, Plan, besieged
+from benchmarks.siege.field import SERVERS, Plan, besieged
 from benchmarks.siege.report import markdown
 from xlt_serve.bench import machine
 
@@ -70,7 +70,9 @@ def main() -> None:
     parser.add_argument(
         "--quick", action="store_true", help="seconds instead of minutes, to try it"
     )
-    parser.add_argument("--peers", action="store_true", help="the attacks also on other servers")
+    parser.add_argument(
+        "--on", nargs="+", choices=SERVERS, default=SERVERS[:1], help="servers that are attacked"
+    )
     parser.add_argument("--out", type=Path, default=RESULTS / "siege.json")
     parser.add_argument("--runs", type=int, default=10, help="of load shedding")
     parser.add_argument("--requests", type=int, default=50_000, help="bad ones")
@@ -95,8 +97,9 @@ async def run(options: argparse.Namespace, results: dict[str, Any]) -> None:
     results["setting"] = setting(options.quick)
     for name in attacks:
         attack = ATTACKS[name]
-        kinds = ["xlt", *(PEERS if options.peers and attack.peers else ())]
-        for kind in kinds:
+        for kind in options.on:
+            if kind != "xlt" and not attack.peers:
+                continue
             say(f"{name}: {kind}")
             row = await besieged(attack, kind, Plan.of(options.quick))
             about = {"finding": attack.finding, "first": attack.first}

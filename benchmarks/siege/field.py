@@ -33,7 +33,7 @@ PROBES = 5.0
 LONGEST = 600.0
 PATIENCE = 20.0
 """Seconds that a client waits for an answer to what it asked last."""
-PEERS = ("bentoml", "infinity")
+SERVERS = ("xlt", "bentoml", "infinity")
 STARTING = {"xlt": 120.0, "bentoml": 300.0, "infinity": 300.0}
 """Seconds that a server may take to start."""
 

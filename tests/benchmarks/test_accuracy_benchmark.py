@@ -12,10 +12,10 @@ import pytest
 from safetensors.torch import load_file, save_file
 from xlt_training.data import load_split
 from xlt_training.loop import trainer
-from xlt_training.loop.method import Context
 
 from benchmarks import accuracy, cost
 from benchmarks.runs import kept
+from tests.xlt_training.contexts import context_of
 
 
 @pytest.fixture
@@ -153,7 +153,7 @@ def test_passes_are_counted_both_ways(
     name: str, forward: int, backward: int, growth: float, encoder: Path, toy_data: Path
 ) -> None:
     source = load_split("sib200", toy_data, "train", "en")
-    context = Context("sib200", toy_data, "en", seed=0, steps=10)
+    context = context_of(toy_data, steps=10)
     step = cost.Step(cost.make(name, toy_data), str(encoder), source, context, 4)
     row = step.described(1.0)
     assert (row["encoder_passes"], row["backward_passes"]) == (forward, backward)

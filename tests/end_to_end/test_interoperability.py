@@ -71,11 +71,11 @@ def test_optimum_opens_the_bundle(python: Path, ours: np.ndarray) -> None:
     assert [line["label"] for line in lines] == [labels[row.argmax()] for row in ours]
 
 
-def test_the_readmes_script_opens_the_bundle(
+def test_the_manuals_script_opens_the_bundle(
     python: Path, ours: np.ndarray, tmp_path: Path
 ) -> None:
-    readme = (HERE.parent.parent / "README.md").read_text(encoding="utf-8")
+    manual = (HERE.parent.parent / "docs" / "training.md").read_text(encoding="utf-8")
     script = tmp_path / "bare.py"
-    script.write_text(readme.partition("```py\n")[2].partition("```")[0], encoding="utf-8")
+    script.write_text(manual.partition("```py\n")[2].partition("```")[0], encoding="utf-8")
     lines = [line.split(" ") for line in run(python, script, BUNDLE, TEXTS)]
     np.testing.assert_allclose([[float(v) for v in line[-7:]] for line in lines], ours, atol=1e-4)

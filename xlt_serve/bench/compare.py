@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from xlt_serve.bench.stats import Ratio, holm, more_often, ratio
+from xlt_serve.bench.stats import Ratio, more_often, ratio
 from xlt_serve.errors import DataError, UsageError
+from xlt_serve.evaluation.bootstrap import holm
 
 LEVEL = 0.05
 MEASURES = ("p50", "p95")

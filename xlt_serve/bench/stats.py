@@ -129,14 +129,5 @@ def more_often(first: tuple[int, int], second: tuple[int, int], limit: float = 1
     return 1 - NormalDist().cdf((b / after - limit * a / before) / spread)
 
 
-def holm(p_values: Sequence[float]) -> list[float]:
-    """Adjusted for how many are looked at, in the order given."""
-    out, highest = [0.0] * len(p_values), 0.0
-    for rank, index in enumerate(sorted(range(len(p_values)), key=lambda i: p_values[i])):
-        highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[index]))
-        out[index] = highest
-    return out
-
-
 def _rounded(value: Any) -> float:
     return round(float(value), 4)

@@ -1,51 +1,222 @@
-"""``xlt eval``: score a checkpoint or bundle, language by language."""
+"""``xlt eval``: how good is a model, language by language; is another better?"""
 
 from __future__ import annotations
 
 import argparse
 import json
 import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from xlt_serve import bundle as bundles
+from xlt_serve import modes
+from xlt_serve.cli import options as common
 from xlt_serve.cli.parser import command, training_modules, words
+from xlt_serve.errors import UsageError
+from xlt_serve.types import Settings
+
+MORE = """examples:
+  xlt eval reviews-bundle --file test.csv --text body --label topic --language-column lang
+  xlt eval reviews-bundle --file 'dev-{language}.csv' --html report.html
+  xlt eval reviews-bundle --file test/ --mode smoothed --samples 200
+  xlt eval runs/topics --task sib200 --data ../shared/data
+  xlt eval --compare plain=runs/1,runs/2,runs/3 ear=runs/4,runs/5,runs/6 --file test.csv
+
+A file is CSV, TSV, JSONL or Parquet, also compressed; a folder has one for each language (test-de.csv).
+Bundles are judged as they are served, without torch; checkpoints and --task need xlt-serve[train]."""
 
 
 def add(commands: Any) -> None:
-    sub = command(commands, "eval", run, "score a checkpoint or bundle, language by language")
-    sub.add_argument("model", type=Path, metavar="CHECKPOINT_OR_BUNDLE")
-    sub.add_argument("--task", required=True)
+    sub = command(commands, "eval", run, "score bundles or checkpoints, language by language", MORE)
+    sub.add_argument("model", nargs="?", default=None, metavar="BUNDLE_OR_CHECKPOINT")
     sub.add_argument(
-        "--data", required=True, metavar="DIR", help='folder of the task\'s files, or "hub"'
-    )
-    sub.add_argument("--split", default="dev", help="default: dev")
-    sub.add_argument(
-        "--languages",
-        type=words,
+        "--compare",
+        nargs="+",
         default=[],
-        metavar="en,de",
-        help="default: all that the data has",
+        metavar="NAME=MODEL,…",
+        help="two or more, each with one model or several runs; differences to the first",
+    )
+    group = sub.add_argument_group("labelled rows: your own")
+    group.add_argument("--file", default=None, metavar="FILE", help="a file, a folder, a pattern")
+    group.add_argument("--text", default="text", metavar="COL", help='default: "text"')
+    group.add_argument("--label", default="label", metavar="COL", help='default: "label"')
+    group.add_argument("--pair", default="", metavar="COL", help="the second text of a pair")
+    group.add_argument("--id", default="", metavar="COL", help="shared by translations of a text")
+    group.add_argument("--language-column", default="", metavar="COL")
+    group.add_argument(
+        "--language", default=None, help="of rows of which nothing says it (default: as trained)"
+    )
+    group.add_argument("--skip-bad", action="store_true", help="leave out rows that can't be read")
+    group = sub.add_argument_group("labelled rows: a named task's")
+    group.add_argument("--task", default=None)
+    group.add_argument(
+        "--data", default=None, metavar="DIR", help='folder of the task\'s files, or "hub"'
+    )
+    group.add_argument("--split", default="dev", help="default: dev")
+    group = sub.add_argument_group("how they are predicted")
+    common.add_mode(group)
+    group.add_argument("--abstain-below", type=float, default=None, metavar="P")
+    group.add_argument("--max-length", type=int, default=None, metavar="TOKENS")
+    common.add_smoothing(group, seed=0)
+    common.add_translators(group)
+    sub.add_argument(
+        "--languages", type=words, default=[], metavar="en,de", help="default: all that there are"
     )
     sub.add_argument("--json", action="store_true", help="JSON instead of a table")
+    sub.add_argument("--html", type=Path, default=None, metavar="FILE", help="a page beside it")
 
 
 def run(options: argparse.Namespace) -> None:
-    evaluate, model = training_modules("loop.evaluate", "loop.model")
-    place = options.model
-    if (place / model.DESCRIPTION).is_file():
-        network, description = model.load(place)
-        predict, source = evaluate.torch_predictor(network), description.source_language
-        pair, labels = description.pair, description.labels
-    else:
-        bundle = bundles.load(place)
-        predict, source = evaluate.bundle_predictor(bundle.path), bundle.manifest.source_language
-        pair, labels = bundle.manifest.pair, list(bundle.manifest.labels)
-    evaluate.check_task(options.task, options.data, options.split, pair, labels)
-    scores = evaluate.by_language(
-        predict, options.task, options.data, options.split, options.languages, sys.stderr.isatty()
-    )
+    from xlt_serve.evaluation import comparison, findings, page
+
+    systems = systems_of(options)
+    settings = settings_of(options)
+    rows = rows_of(options, source_of(next(iter(systems.values()))[0]))
+    found = {
+        name: [judged(place, rows, settings, options) for place in places]
+        for name, places in systems.items()
+    }
+    models = [
+        findings.findings(one.answers, one.name, one.version, options.mode, one.source)
+        for runs in found.values()
+        for one in runs
+    ]
+    comparisons = []
+    if len(found) > 1:
+        judgements = {name: [one.answers for one in runs] for name, runs in found.items()}
+        comparisons = comparison.compared(judgements, models[0].source)
+    if options.html:
+        options.html.write_text(page.page(models, comparisons), encoding="utf-8")
     if options.json:
-        print(json.dumps({language: vars(score) for language, score in scores.items()}))
+        values = {"models": [each.to_dict() for each in models]}
+        print(json.dumps(values | {"comparisons": [asdict(each) for each in comparisons]}))
+        return
+    told = [line for each in models for line in findings.lines(each)] if not comparisons else []
+    if len(models) == 1:
+        told += ["", *findings.label_lines(models[0])]
+    print("\n".join([*told, *findings.comparison_lines(comparisons)]))
+
+
+def systems_of(options: argparse.Namespace) -> dict[str, list[Path]]:
+    """The models by name."""
+    if bool(options.model) == bool(options.compare):
+        raise UsageError("xlt eval", "takes a model or --compare", "give one of the two")
+    if options.model:
+        return {options.model: [Path(options.model)]}
+    out: dict[str, list[Path]] = {}
+    for each in options.compare:
+        name, equals, places = each.partition("=")
+        if not equals or not words(places):
+            raise UsageError(f"--compare {each}", "is not NAME=MODEL,…", "name it: a=runs/1,runs/2")
+        out[name] = [Path(place) for place in words(places)]
+    if len(out) < 2:
+        raise UsageError("--compare", "takes two names or more", "give a=… b=…")
+    return out
+
+
+def settings_of(options: argparse.Namespace) -> Settings:
+    given = common.settings_of(options)
+    given.pop("language", None)  # that of each row
+    made: Settings = modes.settings(**given)
+    return made
+
+
+def rows_of(options: argparse.Namespace, source: str) -> list[Any]:
+    """Labelled rows of a file or a task, in the languages that were asked for."""
+    from xlt_serve.files import labelled
+    from xlt_serve.files.rows import refuse
+
+    if bool(options.file) == bool(options.task):
+        raise UsageError("xlt eval", "takes --file or --task", "give one of the two")
+    if options.file:
+        columns = labelled.Columns(
+            options.text, options.label, options.pair, options.id, options.language_column
+        )
+        bad: list[str] = []
+        rows = labelled.read(options.file, columns, options.language or source, bad)
+        if options.skip_bad:
+            for problem in bad:
+                print(f"left out: {problem}", file=sys.stderr)
+        else:
+            refuse(options.file, bad)
     else:
-        print(evaluate.table(scores, source))
+        rows = task_rows(options)
+    there = sorted({row.language for row in rows})
+    if absent := [language for language in options.languages if language not in there]:
+        raise UsageError(
+            f"--languages {','.join(absent)}", f"the rows are in {', '.join(there)}", "leave it out"
+        )
+    return [row for row in rows if not options.languages or row.language in options.languages]
+
+
+def task_rows(options: argparse.Namespace) -> list[Any]:
+    from xlt_serve.files.labelled import Labelled
+
+    if not options.data:
+        raise UsageError(f"--task {options.task}", "needs its data", "give --data DIR")
+    (data,) = training_modules("data")
+    examples = data.opened(data.TaskConfig(options.task, options.data))
+    languages = options.languages or examples.languages(options.split)
+    if not languages:
+        raise UsageError(
+            options.data, f"has no {options.split} files of {options.task}", "check the folder"
+        )
+    return [
+        Labelled(each.text, each.label, each.language, each.pair, each.id)
+        for language in languages
+        for each in examples.load(options.split, language)
+    ]
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What one model said."""
+
+    name: str
+    version: str
+    source: str
+    answers: Mapping[str, Any]
+
+
+def is_checkpoint(place: Path) -> bool:
+    return (place / "xlt.json").is_file()
+
+
+def source_of(place: Path) -> str:
+    """The language that a model was trained on."""
+    if is_checkpoint(place):
+        (model,) = training_modules("loop.model")
+        language: str = model.described(place).source_language
+        return language
+    return bundles.load(place).manifest.source_language
+
+
+def judged(
+    place: Path, rows: Sequence[Any], settings: Settings, options: argparse.Namespace
+) -> Judged:
+    from tqdm import tqdm
+
+    from xlt_serve.evaluation import judging
+
+    if is_checkpoint(place):
+        if settings.mode != "plain":
+            raise UsageError(
+                f"--mode {settings.mode}", f"{place} is a checkpoint", "export it, judge the bundle"
+            )
+        evaluate, model = training_modules("loop.evaluate", "loop.model")
+        network, description = model.load(place)
+        judging.refuse_others(rows, description.labels, description.pair, place)
+        found = evaluate.answers_of(network, rows, settings)
+        return Judged(str(place), "", description.source_language, found)
+    from xlt_serve.classifier import load
+    from xlt_serve.text import synonyms
+
+    classifier = load(
+        place, translators=options.translators, synonyms=synonyms.files(options.tables)
+    )
+    manifest = classifier.bundle.manifest
+    with tqdm(total=len(rows), unit=" rows", delay=2, disable=not sys.stderr.isatty()) as progress:
+        found = judging.judged(classifier, rows, settings, progress.update)
+    return Judged(manifest.name, manifest.version, manifest.source_language, found)

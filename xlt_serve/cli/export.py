@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from xlt_serve.cli.inspect import quality
 from xlt_serve.cli.options import add_tables
 from xlt_serve.cli.parser import command, training_modules, words
 
@@ -86,3 +87,5 @@ def run(options: argparse.Namespace) -> None:
     print(
         f"bundle: {made.path} ({made.manifest.name} {made.manifest.version}, {size / 1e6:.1f} MB)"
     )
+    for key, value in quality(made.manifest).items():
+        print(f"{key:12} {value}")

@@ -6,6 +6,7 @@ import argparse
 from typing import Any
 
 from xlt_serve import bundle as bundles
+from xlt_serve.bundle import Manifest
 from xlt_serve.cli.parser import command
 from xlt_serve.signing import key_files, signatures
 
@@ -46,8 +47,30 @@ def run(options: argparse.Namespace) -> None:
         lines["synonyms"] = ", ".join(manifest.synonyms)
     if manifest.notes:
         lines["notes"] = manifest.notes
+    lines |= quality(manifest)
     for key, value in lines.items():
         print(f"{key:12} {value}")
+
+
+def quality(manifest: Manifest) -> dict[str, str]:
+    """How good it is where somebody looked, what it leaves unanswered, and where nobody looked."""
+    out: dict[str, str] = {}
     for split, scores in manifest.scores.items():
-        shown = "  ".join(f"{language} {row['accuracy']:.2f}" for language, row in scores.items())
-        print(f"{split:12} {shown}")
+        out[split] = "  ".join(f"{lg} {row['accuracy']:.2f}" for lg, row in scores.items())
+    judged = {language for scores in manifest.scores.values() for language in scores}
+    if judged == {manifest.source_language} or not judged:
+        told = f"judged in {manifest.source_language} alone" if judged else "not judged"
+        out["languages"] = f"{told}: xlt eval says how good it is in others"
+    plain = manifest.calibration.get("plain", {})
+    if (threshold := plain.get("abstain_below")) is not None:
+        target = f", for {plain['target_error']:.0%} errors" if "target_error" in plain else ""
+        out["abstains"] = f"below {threshold:.3f}{target} in {manifest.source_language}"
+        for split, scores in manifest.scores.items():
+            out[f"answers {split}"] = "  ".join(
+                f"{lg} {row['answered']['coverage']:.0%} ({row['answered']['error']:.0%} wrong)"
+                for lg, row in scores.items()
+                if "answered" in row
+            )
+    if trimmed := manifest.checks.get("trimmed", {}).get("languages"):
+        out["trimmed"] = f"to the scripts of {', '.join(trimmed)}: it can't read others"
+    return out

@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import os
 import sys
+from importlib import metadata
 
 from xlt_serve.cli import (
     bench,
@@ -16,6 +17,7 @@ from xlt_serve.cli import (
     evaluate,
     export,
     fisher,
+    init,
     inspect,
     methods,
     predict,
@@ -29,6 +31,7 @@ from xlt_serve.cli.parser import Parser
 from xlt_serve.errors import XltError
 
 COMMANDS = (
+    init,
     train,
     evaluate,
     export,
@@ -53,6 +56,8 @@ def main(arguments: list[str] | None = None) -> int:
         prog="xlt",
         description="Robust cross-lingual text classification, from training to serving.",
     )
+    version = f"xlt-serve {metadata.version('xlt-serve')}"
+    parser.add_argument("--version", action="version", version=version)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for module in COMMANDS:
         module.add(commands)

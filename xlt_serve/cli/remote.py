@@ -27,7 +27,8 @@ def predictor(url: str, settings: dict[str, Any], bundle: str | None) -> tuple[P
     def predict(items: Sequence[object]) -> list[dict[str, Any]]:
         # What is no text has its own error; bytes have no form in JSON, and null has the same error.
         sent = [None if isinstance(item, bytes) else item for item in items]
-        answer = client.classify(**{"pairs" if pair else "texts": sent}, **options)
+        given: dict[str, Any] = {"pairs" if pair else "texts": sent}
+        answer = client.classify(**given, **options)
         named = {"bundle": answer.bundle.name, "version": answer.bundle.version}
         return [
             prediction.model_dump(exclude_unset=True) | named for prediction in answer.predictions

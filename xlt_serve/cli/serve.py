@@ -21,7 +21,7 @@ def add(commands: Any) -> None:
         run,
         "serve bundles over HTTP",
         "example:\n  xlt serve --bundle topics --bundle nli=runs/nli-bundle --workers 2\n\n"
-        "Limits, keys and logs are set by variables (XLT_API_KEYS, XLT_MAX_WAIT, …); see the README.",
+        "Limits, keys and logs are set by variables (XLT_API_KEYS, XLT_MAX_WAIT, …); see docs/serving.md.",
     )
     sub.add_argument(
         "--bundle",

@@ -47,6 +47,9 @@ def take(options: argparse.Namespace, rest: list[str]) -> list[str]:
 
 
 def run(options: argparse.Namespace) -> None:
+    (settings,) = training_modules("loop.settings")
+    if options.given and not options.task:
+        settings.check(Path(options.given[0]), options.given[1:])
     config, trainer = training_modules("loop.config", "loop.trainer")
     if options.task:
         made = config.named(options.task, options.method or ["vanilla"], options.given)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
 from dataclasses import fields
 from functools import cache
 from typing import Any
@@ -59,7 +61,9 @@ def settings(mode: str = "plain", **given: Any) -> Settings:
         keyword(each): each.options for each in MODES.values() if each.options is not NoOptions
     }
     if unknown := given.keys() - option_names(chosen) - whole.keys():
-        raise TypeError(f"mode {mode} has no option {', '.join(sorted(unknown))!r}")
+        raise TypeError(
+            f"mode {mode} has no option {', '.join(sorted(unknown))!r}{_near(chosen, unknown)}"
+        )
     for name, kind in whole.items():
         if not isinstance(given.get(name), kind | None):
             raise UsageError(f"{name}={given[name]!r}", f"must be a {kind.__name__}")
@@ -75,6 +79,15 @@ def settings(mode: str = "plain", **given: Any) -> Settings:
     made = Settings(mode, **shared, options=options or chosen.options(**own))  # type: ignore[arg-type]
     chosen.check(made)
     return made
+
+
+def _near(mode: Mode, unknown: Iterable[str]) -> str:
+    """What was meant, or what there is."""
+    known = sorted(option_names(mode))
+    for name in unknown:
+        if near := difflib.get_close_matches(name, known, 1):
+            return f", did you mean {near[0]!r}?"
+    return f"; it has {', '.join(known)}"
 
 
 def check_translations(asked: Asked) -> None:

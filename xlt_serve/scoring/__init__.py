@@ -1,6 +1,6 @@
 """Files in, files out, at any size: ``score(Order(...))``.
 
-The road of a row: ``places`` finds the files, ``text_files`` and ``parquet`` read them in windows,
+The road of a row: the room ``files`` finds and reads it in windows,
 ``local`` (threads) or ``cluster`` (Ray) answers the windows, ``writers`` turns answers into bytes,
 ``journal`` makes sure that each is written exactly once, ``run`` ties them together.
 """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -10,10 +10,11 @@ from xlt_serve import modes, translation
 from xlt_serve.bundle import Bundle
 from xlt_serve.classifier import Classifier
 from xlt_serve.errors import XltError, with_name
+from xlt_serve.files.window import Row, Window
 from xlt_serve.modes.base import Context
 from xlt_serve.runtime.session import Options, available_cores
 from xlt_serve.scoring.order import Order
-from xlt_serve.scoring.window import Row, Window, slices
+from xlt_serve.scoring.slices import slices
 from xlt_serve.text.synonyms import Tables
 from xlt_serve.text.tokens import Encoder
 from xlt_serve.types import Failure, Prediction
@@ -22,9 +23,8 @@ from xlt_serve.types import Failure, Prediction
 class Predictor(Protocol):
     """What scoring needs of a ``Classifier``."""
 
-    def predict(
-        self, items: Sequence[object], *, translations: Any = None, **settings: Any
-    ) -> list[Prediction]: ...
+    @property
+    def predict(self) -> Callable[..., list[Prediction]]: ...
 
     def sizes(self, items: Sequence[object]) -> list[int]: ...
 

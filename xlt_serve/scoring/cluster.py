@@ -20,14 +20,14 @@ from typing import Any, NoReturn
 from xlt_serve import bundle as bundles
 from xlt_serve.bundle import Bundle
 from xlt_serve.errors import DataError, UsageError, XltError, with_name
+from xlt_serve.files.formats import read
+from xlt_serve.files.packages import needed
+from xlt_serve.files.window import BEGIN, Position
 from xlt_serve.scoring.answer import Answerer, opened
 from xlt_serve.scoring.counts import Counts, Progress, count
 from xlt_serve.scoring.journal import Journal, explained, write_whole
 from xlt_serve.scoring.local import ScoredWindow, refuse_bad
 from xlt_serve.scoring.order import Layout, Order, Unit
-from xlt_serve.scoring.packages import needed
-from xlt_serve.scoring.reading import read
-from xlt_serve.scoring.window import BEGIN, Position
 from xlt_serve.scoring.writers import Writer
 from xlt_serve.signing import key_files
 from xlt_serve.signing.key_files import Signers

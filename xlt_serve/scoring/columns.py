@@ -10,8 +10,8 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from xlt_serve.files.packages import arrow
 from xlt_serve.modes import MODES
-from xlt_serve.scoring.packages import arrow
 from xlt_serve.types import Prediction
 
 PLAIN = (

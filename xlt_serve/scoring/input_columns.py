@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from xlt_serve.errors import DataError
-from xlt_serve.scoring import parquet
-from xlt_serve.scoring import text_files as text
-from xlt_serve.scoring.packages import arrow
-from xlt_serve.scoring.places import Source
-from xlt_serve.scoring.window import Row
+from xlt_serve.files import parquet
+from xlt_serve.files import text_files as text
+from xlt_serve.files.packages import arrow
+from xlt_serve.files.places import Source
+from xlt_serve.files.window import Row
 
 KINDS: dict[type, str] = {bool: "bool", int: "int", float: "float", str: "text"}
 

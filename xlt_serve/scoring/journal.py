@@ -23,8 +23,8 @@ from typing import IO, Any
 
 from xlt_serve import bundle as bundles
 from xlt_serve.errors import DataError, UsageError
+from xlt_serve.files.window import BEGIN, Position
 from xlt_serve.scoring.counts import Counts
-from xlt_serve.scoring.window import BEGIN, Position
 
 EVERY = 1.0
 """Seconds between two commits: a kill costs that much work more, a commit waits for the disk."""

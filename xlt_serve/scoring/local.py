@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from xlt_serve.errors import DataError
+from xlt_serve.files.window import Window
 from xlt_serve.scoring.answer import Answerer
 from xlt_serve.scoring.order import Order
-from xlt_serve.scoring.window import Window
 from xlt_serve.types import Prediction
 
 T = TypeVar("T")

@@ -11,10 +11,10 @@ from typing import Any
 from xlt_serve import translation
 from xlt_serve.bundle import Bundle, digest
 from xlt_serve.errors import UsageError
+from xlt_serve.files import codecs, places
+from xlt_serve.files.places import OUTPUTS, PIPE, Source
+from xlt_serve.files.window import MOST_ROWS
 from xlt_serve.runtime.batching import default_budget
-from xlt_serve.scoring import codecs, places
-from xlt_serve.scoring.places import OUTPUTS, PIPE, Source
-from xlt_serve.scoring.window import MOST_ROWS
 
 FORMAT = 1
 """Of what a run leaves behind for the next; another number is never gone on with."""

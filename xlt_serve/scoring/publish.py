@@ -17,11 +17,12 @@ from typing import Any
 
 from xlt_serve.bundle import digest
 from xlt_serve.errors import UsageError
-from xlt_serve.scoring import parquet, places
+from xlt_serve.files import places
+from xlt_serve.files.places import PIPE
+from xlt_serve.scoring import staging
 from xlt_serve.scoring.counts import Counts
 from xlt_serve.scoring.journal import Journal, explained, write_whole
 from xlt_serve.scoring.order import RECEIPT, Layout, Order, output_name, targets
-from xlt_serve.scoring.places import PIPE
 from xlt_serve.scoring.writers import Writer
 
 HALF = ".xlt-half"
@@ -81,7 +82,7 @@ def finish(
             target.parent.mkdir(parents=True, exist_ok=True)
             data = journal.data(number)
             if unit.format == "parquet":
-                parquet.finish(data, target, writer.schema())
+                staging.finish(data, target, writer.schema())
                 _sync(target)
             else:
                 _linked(data, target)

@@ -5,18 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from xlt_serve.errors import UsageError
-from xlt_serve.scoring import parquet
-from xlt_serve.scoring import text_files as text
+from xlt_serve.files.formats import read
+from xlt_serve.files.places import Source
+from xlt_serve.files.window import BEGIN, Window
 from xlt_serve.scoring.journal import Place
 from xlt_serve.scoring.local import ScoredWindow
 from xlt_serve.scoring.order import Order, Unit
-from xlt_serve.scoring.places import Source
-from xlt_serve.scoring.window import BEGIN, Position, Window
-
-
-def read(source: Source, start: Position, rows: int) -> Iterator[Window]:
-    reader = parquet.windows if source.format == "parquet" else text.windows
-    return reader(source, start, rows)
 
 
 def pieces(order: Order, units: tuple[Unit, ...], place: Place) -> Iterator[ScoredWindow]:
@@ -35,18 +29,6 @@ def pieces(order: Order, units: tuple[Unit, ...], place: Place) -> Iterator[Scor
                 windows = read(source, start, order.window)
             for window in windows:
                 yield ScoredWindow(number, index, window, [])
-
-
-def names(source: Source) -> list[str]:
-    """The columns of a file; of JSON lines those in its first rows; of a pipe nobody knows yet."""
-    if source.is_pipe:
-        return [text.TEXT] if source.format == "txt" else []
-    if source.format == "parquet":
-        return list(parquet.schema(source).names)
-    if source.format == "jsonl":
-        first = next(text.windows(source), None)
-        return list(dict.fromkeys(key for row in first.rows for key in row)) if first else []
-    return text.columns(source)
 
 
 def _reread(source: Source, place: Place, rows: int) -> Iterator[Window]:

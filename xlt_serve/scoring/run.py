@@ -12,15 +12,17 @@ from typing import Any
 from xlt_serve import bundle as bundles
 from xlt_serve.bundle import Bundle
 from xlt_serve.errors import DataError, UsageError
-from xlt_serve.scoring import cluster, columns, places, publish, reading
+from xlt_serve.files import places
+from xlt_serve.files.formats import columns as columns_of
+from xlt_serve.files.places import PIPE
+from xlt_serve.files.window import BEGIN, Window
+from xlt_serve.scoring import cluster, columns, publish, reading
 from xlt_serve.scoring.answer import Answerer, Predictor, opened, refuse_unfit, workers_of
 from xlt_serve.scoring.counts import Counts, Progress, count
 from xlt_serve.scoring.input_columns import Kept, keep, of_rows
 from xlt_serve.scoring.journal import Journal, Place, Recovered
 from xlt_serve.scoring.local import ScoredWindow, answered, prefetched, refuse_bad
 from xlt_serve.scoring.order import Layout, Order, Unit, difference, essence, layout
-from xlt_serve.scoring.places import PIPE
-from xlt_serve.scoring.window import BEGIN, Window
 from xlt_serve.scoring.writers import Writer
 
 PIPED = "pipe.json"
@@ -94,7 +96,7 @@ def with_columns(order: Order, bundle: Bundle, found: Layout) -> Order:
             "leave it out",
         )
     first = found.units[0].sources[0]
-    names = reading.names(first)
+    names = columns_of(first)
     if found.units[0].keyed:
         names += [key for key in first.keys if key not in names]
     guessed = names[0] if len(names) == 1 else "text"

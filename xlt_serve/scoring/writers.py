@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from xlt_serve.errors import DataError, UsageError
-from xlt_serve.scoring import columns, parquet
-from xlt_serve.scoring.codecs import compress
+from xlt_serve.files.codecs import compress
+from xlt_serve.files.packages import arrow
+from xlt_serve.files.window import Row, Window
+from xlt_serve.scoring import columns, staging
 from xlt_serve.scoring.input_columns import Kept
-from xlt_serve.scoring.packages import arrow
-from xlt_serve.scoring.window import Row, Window
 from xlt_serve.types import Prediction
 
 DELIMITERS = {"csv": ",", "tsv": "\t"}
@@ -43,7 +43,7 @@ class Writer:
     def window(self, window: Window, predictions: Sequence[Prediction], keys: Row) -> bytes:
         found = [columns.values(prediction, self.names) for prediction in predictions]
         if self.format == "parquet":
-            return parquet.stage(self._table(window, found, keys))
+            return staging.stage(self._table(window, found, keys))
         rows = [row | keys for row in window.rows] if keys else window.rows
         if self.format == "jsonl":
             data = b"".join(map(self._json, rows, found))

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, TypedDict
+from typing import Any, NamedTuple, TypedDict
 
 from xlt_serve.errors import TooMuch, XltError
 from xlt_serve.serving.heartbeat import BEAT
@@ -134,25 +134,16 @@ class Ticket:
 
 
 class Entry:
-    """A request that the door let through, until its task begins; of one that never does, until it is
-    forgotten."""
-
-    __slots__ = ("_client", "_counts")
+    """A request that the door let through, until its task has begun."""
 
     def __init__(self, counts: Counter[str], client: str) -> None:
-        self._counts = counts
-        self._client: str | None = client
+        self._counts, self._client = counts, client
         counts[client] += 1
 
     def ends(self) -> None:
-        if self._client is None:
-            return
         self._counts[self._client] -= 1
-        if self._counts[self._client] <= 0:
+        if not self._counts[self._client]:
             del self._counts[self._client]
-        self._client = None
-
-    __del__ = ends
 
 
 class Demand(TypedDict, total=False):
@@ -174,13 +165,22 @@ class Demand(TypedDict, total=False):
     retokenised: bool
 
 
+class _Own(NamedTuple):
+    """So many alike requests of a client; in seconds of work but for ``arrived``."""
+
+    arrived: float
+    done: float
+    left: float
+    row: float
+    times: int = 1
+
+
 @dataclass(frozen=True, slots=True)
 class _Waiting:
-    """The requests of one client with the seconds that are left of each, and what each other has left."""
+    """The requests of one client, and what each other has left."""
 
-    own: list[tuple[Ticket, float]]
+    own: list[_Own]
     others: list[float]
-    entering: float = 0.0  # seconds of its own requests that nobody has looked into yet
 
     def ahead(self, until: float) -> float:
         """Seconds of work that the client has made wait: its own, and of each other at most as much."""
@@ -194,11 +194,10 @@ class _Waiting:
 
     def _own(self, until: float) -> float:
         """Of each request what is due by then, and its next row."""
-        found = self.entering
-        for ticket, left in self.own:
-            done = ticket.asked - ticket.left
-            due = max(0.0, (until - ticket.arrived) / PATIENCE - done)
-            found += min(left, due + (done + left) / ticket.rows)
+        found = 0.0
+        for arrived, done, left, row, times in self.own:
+            due = max(0.0, (until - arrived) / PATIENCE - done)
+            found += times * min(left, due + row)
         return found
 
 
@@ -302,15 +301,13 @@ class Admission:
         return self._look(client, elsewhere).ahead(self.clock() + work)
 
     def _look(self, client: str, elsewhere: bool = False, door: bool = False) -> _Waiting:
-        """``door``: as a request sees it that comes behind those who are on their way in."""
+        """``door``: as a request sees it that comes behind those who are on their way in, of whom nobody
+        knows more than what is typical of their clients."""
         cost, pace = 1 / self._speed(), self._pace
-        own, others = list[tuple[Ticket, float]](), dict[str, float]()
-        entering = 0.0
-        for other, count in self._entering.items() if door else ():
-            if other == client:
-                entering = count * self._load(other).typical
-            else:
-                others[other] = count * self._load(other).typical
+        own, others = list[_Own](), dict[str, float]()
+        if door and (count := self._entering.get(client, 0)):
+            load = self._load(client)
+            own.append(_Own(self.clock(), 0.0, load.typical, load.typical_row, count))
         for ticket in self.inside:
             if ticket.evicted is not None:
                 continue
@@ -321,10 +318,15 @@ class Admission:
             ):  # a vote is held to be half over: nobody knows when it will be
                 left = max(left, ticket.asked - ticket.left)
             if ticket.client == client:
-                own.append((ticket, left))
+                done = ticket.asked - ticket.left
+                own.append(_Own(ticket.arrived, done, left, (done + left) / ticket.rows))
             else:
                 others[ticket.client] = others.get(ticket.client, 0.0) + left
-        return _Waiting(own, list(others.values()), entering)
+        if door and own:  # without any of its own, others are not in its way
+            for other, count in self._entering.items():
+                if other != client:
+                    others[other] = others.get(other, 0.0) + count * self._load(other).typical
+        return _Waiting(own, list(others.values()))
 
     def refuse_if_full(self, client: str = "", size: int = 0) -> None:
         """``Busy`` where a request of so many bytes, which came just now, would not be let in."""

@@ -103,6 +103,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._wrong: tuple[str, Refusal] | None = None
         self._calls = 0  # of the parser to us
         self._rest = memoryview(b"")  # that came and was not parsed yet
+        self._turned = 0  # away at the door, of what came at once
         self._silent = self._head_bytes = self._head_count = self._dropped = 0
         self._chunks = self._chunk_bytes = 0
 
@@ -133,7 +134,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _go_on(self) -> None:
         """Parse what came, so much at once that others need not wait for it."""
-        left = STEP
+        left, self._turned = STEP, 0
         while self._rest and left > 0 and self._phase is not Phase.DEAF:
             if self._phase is Phase.IDLE:
                 self._expect(Phase.HEAD, self.bounds.header_timeout)
@@ -247,14 +248,30 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         """Who is refused at the door gets its answer at once, and stays connected."""
-        at_once = cycle is self.cycle and cycle.keep_alive and self._place is True
-        answer = self._door(cycle.scope) if at_once and self._door is not None else None
+        answer = self._turned_away(cycle, app)
         if answer is None:
             super()._start_asgi_task(cycle, app)
+            if entry := cycle.scope["state"].pop("entry", None):
+                self.loop.call_soon(entry.ends)  # behind the task's first step
             return
+        self._turned += 1
         cycle.response_started = cycle.response_complete = True
         self.server_state.total_requests += 1
         self._send(self._bytes(answer))
+
+    def _turned_away(self, cycle: RequestResponseCycle, app: Any) -> Response | None:
+        """The door's answer, if there is one, and the client stays and reads. Many in a row wait for their
+        turn like all that is pipelined."""
+        stays = cycle is self.cycle and cycle.keep_alive and not self.parser.should_upgrade()
+        reads = not self.flow.write_paused and self._turned < PIPELINED
+        if self._door is None or app is not self.app or not (stays and reads and self._place):
+            return None
+        try:
+            return self._door(cycle.scope)
+        except Exception:
+            self.logger.exception("the door failed; the request goes in")
+            cycle.scope["state"].pop("refusal", None)
+            return None
 
     def on_chunk_header(self) -> None:
         self._calls += 1

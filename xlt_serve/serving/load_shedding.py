@@ -59,6 +59,10 @@ class Overload:
     _round: float = 0.0  # of the event loop, by when it began
     _came: int = 0  # in it
 
+    @property
+    def typical_row(self) -> float:
+        return self.typical / max(1.0, self._rows)
+
     def longest(self, work: float, rows: float = 1) -> float:
         """The seconds that a request of so many seconds of work in so many rows may wait now."""
         return brief(work) if self.shedding else self.in_calm(work, rows)

@@ -65,9 +65,10 @@ class Gate:
         begun = time.perf_counter()
         refused = self.refusal(scope)
         if isinstance(refused, Refusal):  # it may yet be one that needs no key
+            scope["state"]["refusal"] = refused
             return None
         state: dict[str, Any] = scope["state"]
-        state["passed"] = True
+        state["refusal"] = None
         if refused is None:
             if (scope["method"], scope["path"]) in WORK:
                 state["entry"] = self.enters(state["client"])
@@ -160,11 +161,13 @@ class Guard:
         scope.setdefault("state", {})
         if self.gate.origins:
             send = _with(self.gate.origins.added(scope["headers"]), send)
-        if entry := scope["state"].pop("entry", None):
-            entry.ends()
         answer = self.gate.preflight(scope)
-        passed = answer or scope["state"].pop("passed", False)
-        refused = None if passed else self.gate.refusal(scope)
+        if "refusal" in scope["state"]:  # the door has looked
+            refused = scope["state"].pop("refusal")
+        else:
+            refused = self.gate.refusal(scope)
+        if answer:
+            refused = None
         if isinstance(refused, Busy):
             await self.gate.turned_away(refused, scope, request_id, begun)(scope, receive, send)
             return

@@ -4,6 +4,7 @@ import argparse
 import io
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import xlt_serve
 from tests.conftest import FOOD, SPORTS
 from xlt_serve.cli.main import main
 from xlt_serve.errors import XltError
@@ -72,11 +74,16 @@ def test_eval_of_checkpoint_and_bundle_agree(
     options = ("--task", "sib200", "--data", toy_data, "--languages", "en,de")
     code, table, _ = run(capsys, "eval", checkpoint, *options)
     assert code == 0
-    assert "mean: all" in table
-    assert "gap" in table
-    _, first, _ = run(capsys, "eval", checkpoint, *options, "--json")
-    _, second, _ = run(capsys, "eval", bundle, *options, "--json")
-    assert json.loads(first) == json.loads(second)
+    assert re.search(r"^target +\d\.\d{3} \[", table, re.MULTILINE)
+    found = []
+    for place in (checkpoint, bundle):
+        _, out, _ = run(capsys, "eval", place, *options, "--json")
+        (model,) = json.loads(out)["models"]
+        assert set(model["languages"]) == {"en", "de"}
+        found.append(
+            {lg: (row["accuracy"], row["confusion"]) for lg, row in model["languages"].items()}
+        )
+    assert found[0] == found[1]
 
 
 def test_eval_of_another_task_is_refused(
@@ -84,7 +91,7 @@ def test_eval_of_another_task_is_refused(
 ) -> None:
     code, _, err = run(capsys, "eval", bundle, "--task", "xnli", "--data", toy_data)
     assert code == 2
-    assert "the model takes single texts, the task has pairs" in err
+    assert "classifies single texts, the rows are pairs" in err
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
@@ -214,9 +221,34 @@ def test_a_line_that_is_no_text_does_not_sink_its_neighbours(
     assert "mixed.txt line 2" in err
 
 
+def test_the_version_is_that_of_the_distribution(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == f"xlt-serve {xlt_serve.__version__}\n"
+    assert re.fullmatch(r"\d+\.\d+\.\d+.*", xlt_serve.__version__)
+
+
+def test_a_classifier_says_what_it_is(bundle: Path) -> None:
+    loaded = xlt_serve.load(bundle)
+    version = loaded.bundle.manifest.version
+    assert repr(loaded) == f"<Classifier toy {version}: 3 labels, plain>"
+
+
 @pytest.mark.parametrize(
     "command",
-    ["train", "eval", "export", "engine", "predict", "inspect", "serve", "methods", "fisher"],
+    [
+        "init",
+        "train",
+        "eval",
+        "export",
+        "engine",
+        "predict",
+        "inspect",
+        "serve",
+        "methods",
+        "fisher",
+    ],
 )
 def test_help_of_each_command(capsys: pytest.CaptureFixture[str], command: str) -> None:
     code, out, _ = run(capsys, command, "--help")

@@ -13,6 +13,7 @@ from starlette.testclient import TestClient
 from xlt_serve import load, modes, types, wire
 from xlt_serve.cli.main import main
 from xlt_serve.errors import UsageError
+from xlt_serve.modes import keywords
 from xlt_serve.modes.base import CLASSIFY, ZERO_SHOT, Asked, Context, Mode, Reading
 from xlt_serve.modes.plain import Plain, classified
 from xlt_serve.modes.smoothed import Smoothing
@@ -102,6 +103,20 @@ def test_types_and_schema_have_the_modes_that_are_registered() -> None:
     assert isinstance(modes.MODES["plain"], Plain)
 
 
+def test_the_keywords_that_editors_know_are_those_that_there_are() -> None:
+    shipped = [modes.MODES[name] for name in modes.names()]
+    known = {name for mode in shipped for name in modes.option_names(mode)}
+    values = {modes.keyword(mode) for mode in shipped if mode.options is not types.NoOptions}
+    assert set(keywords.PredictKeywords.__annotations__) == known | values
+    zero = modes.option_names(modes.MODES["zero_shot"]) - {"labels", "require_translation"}
+    assert set(keywords.ZeroShotKeywords.__annotations__) == zero
+    published = wire.schema()["$defs"]
+    asked = set(published["ClassifyRequest"]["properties"]) - {"texts", "pairs"}
+    assert set(keywords.ClassifyKeywords.__annotations__) == asked
+    asked = set(published["ZeroShotRequest"]["properties"]) - {"texts", "labels"}
+    assert set(keywords.ZeroShotRequestKeywords.__annotations__) == asked
+
+
 def test_options_come_one_by_one_or_as_one_value() -> None:
     one = modes.settings("smoothed", samples=20, alpha=0.01, top_k=2)
     whole = modes.settings("smoothed", smoothing=Smoothing(samples=20, alpha=0.01), top_k=2)
@@ -113,7 +128,7 @@ def test_options_come_one_by_one_or_as_one_value() -> None:
 @pytest.mark.parametrize(
     ("given", "error", "message"),
     [
-        ({"topk": 2}, TypeError, "mode plain has no option 'topk'"),
+        ({"topk": 2}, TypeError, "mode plain has no option 'topk', did you mean 'top_k'"),
         ({"alpha": 0.5}, TypeError, "mode plain has no option 'alpha'"),
         ({"plain": True}, TypeError, "mode plain has no option 'plain'"),
         ({"mode": "smoothed", "smoothing": {"samples": 5}}, UsageError, "must be a Smoothing"),

@@ -19,10 +19,10 @@ from tests.xlt_serve.scoring.test_formats import write
 from tests.xlt_serve.scoring.test_resume import rows
 from xlt_serve import bundle as bundles
 from xlt_serve.errors import DataError, UsageError, XltError
+from xlt_serve.files.window import BEGIN
 from xlt_serve.scoring import Order, cluster, run, score
 from xlt_serve.scoring.order import layout
 from xlt_serve.scoring.reading import read
-from xlt_serve.scoring.window import BEGIN
 
 
 def test_shards_are_all_windows_once(tmp_path: Path, bundle: Path) -> None:

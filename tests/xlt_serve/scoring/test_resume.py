@@ -25,10 +25,10 @@ from tests.conftest import ROOT
 from tests.xlt_serve.scoring.fakes import Fake, opening
 from tests.xlt_serve.scoring.test_formats import write
 from xlt_serve.errors import DataError, UsageError, XltError
+from xlt_serve.files.window import Position
 from xlt_serve.scoring import Order, journal, score
 from xlt_serve.scoring.counts import Counts, Progress, bar, line
 from xlt_serve.scoring.journal import Journal, Place
-from xlt_serve.scoring.window import Position
 
 CHILD = """
 import sys

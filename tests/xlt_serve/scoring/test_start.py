@@ -235,7 +235,7 @@ def test_an_upload_that_broke_off_goes_on(
     """What it uploaded before is its own."""
     import fsspec
 
-    from xlt_serve.scoring import places
+    from xlt_serve.files import places
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     (tmp_path / "in").mkdir()

@@ -141,16 +141,38 @@ def test_the_door_counts_those_on_their_way_in() -> None:
     machine.admission.refuse_if_full("b")
     with pytest.raises(Busy):
         machine.admission.refuse_if_full("a")
-    passed.pop().ends()
     for entry in passed:
         entry.ends()
-        entry.ends()  # once only
     machine.admission.refuse_if_full("a")
-    forgotten = [machine.admission.enters("a") for _ in range(200)]
-    with pytest.raises(Busy):
-        machine.admission.refuse_if_full("a")
-    del forgotten
     assert not machine.admission._entering
+
+
+def test_of_a_long_request_on_its_way_in_the_next_row_counts() -> None:
+    """As of one that is inside: a client may have two or three of them, however they come."""
+    machine = Machine()
+    for _ in range(20):
+        ticket = machine.asks("a", 1.0, rows=1000)
+        machine.now += 1.0
+        assert ticket is not None
+        machine.admission.leave(ticket)
+    entries = []
+    for _ in range(3):
+        machine.admission.refuse_if_full("a")
+        entries.append(machine.admission.enters("a"))
+    for entry in entries:
+        entry.ends()
+
+
+def test_who_has_nothing_on_its_way_is_not_held_up_at_the_door() -> None:
+    """Whatever others have: it is not even added up."""
+    machine = Machine()
+    for number in range(3):
+        ticket = machine.asks(str(number), 5.0, rows=1)
+        assert ticket is not None
+        machine.admission.enters(str(number))
+    machine.admission.refuse_if_full("new")
+    found = machine.admission._look("new", door=True)
+    assert found.own == []
 
 
 @pytest.mark.parametrize("drawn", [False, True])

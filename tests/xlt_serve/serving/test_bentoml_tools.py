@@ -345,9 +345,9 @@ def test_ours_starts_once_though_nothing_is_loaded() -> None:
     assert starts == [1]
 
 
-def test_the_readme_s_examples_run(running: Running, tmp_path: Path) -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    section = readme.partition("### From BentoML")[2].partition("\n## ")[0]
+def test_the_manual_s_examples_run(running: Running, tmp_path: Path) -> None:
+    manual = (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
+    section = manual.partition("## From BentoML")[2].partition("\n## ")[0]
     asking, depending = re.findall(r"^```py\n(.*?)^```$", section, re.MULTILINE | re.DOTALL)
     made = [
         text.replace("http://localhost:3000", running.url).replace('"KEY"', f'"{KEY}"')

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, cast
 
+import httptools
 import pytest
 import uvicorn
 from uvicorn.protocols.http import httptools_impl
@@ -594,6 +595,10 @@ def test_the_seam_to_uvicorn_and_bentoml_is_where_it_was(monkeypatch: pytest.Mon
     whole = inspect.getsource(httptools_impl.HttpToolsProtocol)
     for name in ("self.cycle = RequestResponseCycle(", "self.pipeline.appendleft(", "self.flow"):
         assert name in whole
+    # The door stands there.
+    starts = ("self._start_asgi_task(self.cycle, app)", "self._start_asgi_task(cycle, app)")
+    assert all(start in whole for start in starts)
+    assert "should_upgrade" in dir(httptools.HttpRequestParser)
     ours = {name for name in vars(BoundedProtocol) if not name.startswith("_")}
     added = {"environment", "look", "evict", "abort", "on_chunk_header"}
     theirs: set[str] = set(dir(httptools_impl.HttpToolsProtocol))

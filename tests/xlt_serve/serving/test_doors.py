@@ -140,18 +140,27 @@ class Watched:
     early: list[str]
     late: list[str]
 
+    def moves(self, seconds: float) -> bool:
+        """Whether the door looks at anything in this time."""
+        before = len(self.early)
+        time.sleep(seconds)
+        return len(self.early) > before
+
     def ask(self, **headers: str) -> tuple[int, str, str]:
         self.early.clear()
         self.late.clear()
-        lines = [b"POST /classify HTTP/1.1", b"Host: x", b"Connection: close", b"Content-Length: 0"]
-        lines += [f"{name.replace('_', '-')}: {value}".encode() for name, value in headers.items()]
-        (got,) = self.server.said(b"\r\n".join(lines) + b"\r\n\r\n")
+        """Who stays connected: the door looks at no other."""
+        lines = [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
+        with self.server.client() as client:
+            client.sendall(posted(b"", *lines))
+            got = received(client)
         return got.status, "".join(self.early), "".join(self.late)
 
 
 @contextlib.contextmanager
-def watched(at_the_door: bool = False, **told: Any) -> Iterator[Watched]:
-    """``at_the_door``: as the service's own processes have it."""
+def watched(at_the_door: bool = False, fails: int = 0, **told: Any) -> Iterator[Watched]:
+    """``at_the_door``: as the service's own processes have it. ``fails``: so many times nobody knows whether
+    a request is to be refused."""
     early: list[str] = []
     late: list[str] = []
 
@@ -169,6 +178,8 @@ def watched(at_the_door: bool = False, **told: Any) -> Iterator[Watched]:
 
     def refuse(client: str) -> None:
         early.append(client)
+        if len(early) <= fails:
+            raise RuntimeError("on purpose")
         if client == "192.0.2.66":
             raise Busy(1.0, 1.0)
 
@@ -247,6 +258,39 @@ def received(client: socket.socket) -> Heard:
         if length and len(body) >= int(length[1]):
             (got,) = answers(data)
             return got
+
+
+@pytest.mark.parametrize("door", [False, True])
+def test_who_would_speak_another_protocol_is_told_that_this_was_the_last_answer(door: bool) -> None:
+    near = clients.networks(["127.0.0.1"])
+    upgrade = ("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: x")
+    with watched(door, proxies=near) as service:
+        (got,) = service.server.said(posted(b"12345", CROWDED, *upgrade))
+    assert got.status == 429
+    assert got.headers["connection"] == "close"
+
+
+def test_a_door_that_fails_lets_the_request_in(caplog: pytest.LogCaptureFixture) -> None:
+    with watched(True, fails=1) as service:
+        assert service.ask() == (200, "127.0.0.1127.0.0.1", "127.0.0.1")
+    assert "the door failed" in caplog.text
+
+
+def test_refusals_that_nobody_reads_do_not_pile_up() -> None:
+    near = clients.networks(["127.0.0.1"])
+    asked = posted(b"", CROWDED) * 400
+    with watched(True, proxies=near) as service, service.server.client(4096) as client:
+        client.setblocking(False)
+        until, sent = time.monotonic() + 20, 0
+        while time.monotonic() < until and sent < 40_000_000:
+            try:
+                sent += client.send(asked[sent % len(asked) :])
+            except BlockingIOError:
+                if not service.moves(0.5):
+                    break
+        (connection,) = service.server.server.server_state.connections
+        assert connection.transport.get_write_buffer_size() < 256 * 1024
+        assert sent < 40_000_000
 
 
 def test_at_the_door_pipelined_requests_are_answered_in_their_order() -> None:

@@ -428,7 +428,7 @@ def test_a_bundle_carries_its_tables(checkpoint: Path, file: Path, tmp_path: Pat
 
 
 def test_training_draws_from_the_groups_that_are_served(file: Path, tmp_path: Path) -> None:
-    context = Context("x", tmp_path, "en", 0)
+    context = Context("en", 0, tmp_path / "lexicons")
     served = synonyms.read(file, "en")
     drawn = load_synonyms(str(file), context, draws="groups")
     assert {frozenset({word, *others}) for word, others in drawn.items()} == {

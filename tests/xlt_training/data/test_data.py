@@ -5,11 +5,12 @@ from pathlib import Path
 
 import pytest
 from xlt_training.data import TASKS, languages, load_split
-from xlt_training.data.files import read_rows
 from xlt_training.data.hub import HubSource, hub_rows
 from xlt_training.data.tasks import to_examples
 
 from xlt_serve.errors import DataError, UsageError
+from xlt_serve.files.labelled import Columns
+from xlt_serve.files.rows import numbered_rows, read_rows
 
 ROWS = [
     {"text": 'He said "no", twice', "label": "a"},
@@ -44,16 +45,20 @@ def test_all_formats_give_the_same_rows(tmp_path: Path, ending: str) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "says"),
     [
-        ("a.tsv", b"text\tlabel\nfine\ta\nb\xff\tb\n", "not valid UTF-8 in line 3"),
+        ("a.tsv", b"text\tlabel\nfine\ta\nb\xff\tb\n", "row 2: is not valid UTF-8"),
         ("a.tsv", b"text\tlabel\none\ttwo\tthree\n", "line 2: has 3 fields, the header has 2"),
-        ("a.csv", b"text,label\na,b,c\n", "line 2: does not have the 2 fields"),
+        ("a.csv", b"text,label\na,b,c\n", "line 2: has 3 fields, the header has 2"),
         ("a.jsonl", b'{"text": "a"}\nnope\n', "line 2: is not JSON"),
         ("a.jsonl", b"[1]\n", "is not a JSON object"),
         ("a.parquet", b"nope", "is not Parquet"),
         ("a.txt", b"", "has no known ending"),
         ("a.tsv", b"text\ttext\na\tb\n", "names a column twice"),
         ("a.jsonl", b'{"text": "a", "label": "b"}\n{"text": "c"}\n', "row 2: has no label"),
-        ("a.csv", b"text,label\n" + b"x,y\n" * 20000 + b"\xff,z\n", "in line 20002"),
+        (
+            "a.csv",
+            b"text,label\n" + b"x,y\n" * 20000 + b"\xff,z\n",
+            "row 20001: is not valid UTF-8",
+        ),
     ],
 )
 def test_bad_files_are_one_clear_line(tmp_path: Path, name: str, content: bytes, says: str) -> None:
@@ -61,6 +66,16 @@ def test_bad_files_are_one_clear_line(tmp_path: Path, name: str, content: bytes,
     with pytest.raises(DataError, match=says) as caught:
         read_rows(tmp_path / name)
     assert "\n" not in str(caught.value)
+
+
+def test_all_bad_rows_are_named_at_once(tmp_path: Path) -> None:
+    file = tmp_path / "a.csv"
+    file.write_text("text,label\na,b\nc\nd,e,f\ng,h\n" + "i\n" * 40)
+    with pytest.raises(DataError, match=r"42 bad rows: line 3: .*; line 4: .*; and 22 more"):
+        read_rows(file)
+    bad: list[str] = []
+    assert [(n, row["text"]) for n, row in numbered_rows(file, bad)] == [(1, "a"), (4, "g")]
+    assert len(bad) == 42
 
 
 @pytest.mark.parametrize("ending", [".tsv", ".csv", ".jsonl", ".parquet"])
@@ -73,11 +88,11 @@ def test_missing_files_and_folders(tmp_path: Path, ending: str) -> None:
 
 
 def test_a_missing_column_names_those_there_are(tmp_path: Path) -> None:
-    columns = {"text": "text", "label": "topic", "pair": "", "id": ""}
+    columns = Columns(label="topic")
     with pytest.raises(DataError, match=r"no column 'topic' \(for label\); it has: text, label"):
         to_examples(ROWS, columns, "en", "my.csv")
-    named = columns | {"label": "label"}
-    with pytest.raises(DataError, match=r"my\.csv row 2: has an empty label"):
+    named = Columns()
+    with pytest.raises(DataError, match=r"my\.csv: has 1 bad row: row 2: has an empty label"):
         to_examples([ROWS[0], ROWS[1] | {"label": " "}], named, "en", "my.csv")
     with pytest.raises(DataError, match="has no rows"):
         to_examples([], columns, "en", "my.csv")
@@ -91,8 +106,8 @@ def test_toy_splits(toy_data: Path) -> None:
     assert pairs[0].pair
     with pytest.raises(UsageError, match="is not a task; known: sib200"):
         load_split("nope", toy_data, "dev", "en")
-    with pytest.raises(UsageError, match="xsid has the splits train, dev"):
-        load_split("xsid", toy_data, "test", "en")
+    with pytest.raises(UsageError, match="xsid has the splits train, dev, test"):
+        load_split("xsid", toy_data, "final", "en")
 
 
 def test_hub_rows_put_class_numbers_back_into_names() -> None:

@@ -155,8 +155,8 @@ def test_the_manifest_records_what_was_checked(bundle: Path, toy_data: Path) -> 
     assert {row["agreement"] for row in manifest.checks["languages"].values()} == {1.0}
     assert manifest.calibration["plain"]["temperature"] > 0
     examples = load_split("sib200", toy_data, "dev", "de")
-    predict = evaluate.bundle_predictor(bundle)
-    right = np.mean([p == e.label for p, e in zip(predict(examples), examples, strict=True)])
+    given = load(bundle).predict([e.text for e in examples], language="de")
+    right = np.mean([p.label == e.label for p, e in zip(given, examples, strict=True)])
     german = manifest.scores["dev"]["de"]
     assert german["accuracy"] == pytest.approx(right)
     for measure in ("nll", "brier", "ece"):
@@ -311,13 +311,17 @@ def test_own_files_are_gated_and_calibrated_too(
     overrides = [
         "task.name=files",
         f"task.train={toy_data}/sib200/train-en.tsv",
-        f"task.dev={toy_data}/sib200/dev-en.tsv",
+        f"task.dev={toy_data}/sib200/dev-{{language}}.tsv",
         "train.epochs=1",
     ]
     trainer.train(config.load(config_file, overrides), tmp_path / "run")
     manifest = export.export(tmp_path / "run", tmp_path / "bundle").manifest
-    assert manifest.checks["languages"]["en"]["texts"] == 30
+    assert manifest.checks["languages"]["en"]["texts"] >= 30
     assert manifest.calibration["plain"]["examples"] == 30
+    assert set(manifest.scores["dev"]) == set(manifest.checks["languages"]) == {"de", "en"}
+    order = export.Order(languages=["xx"])
+    with pytest.raises(UsageError, match="languages xx: the task's dev data have de, en"):
+        export.export(tmp_path / "run", tmp_path / "other", order)
 
 
 @pytest.mark.slow

@@ -3,15 +3,16 @@ from __future__ import annotations
 import json
 import shutil
 import tomllib
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from xlt_training.data import load_split
+from xlt_training.data import TaskConfig, load_split
 from xlt_training.loop import config, fisher, recipes
 from xlt_training.loop import model as models
-from xlt_training.loop.method import Context, compose
+from xlt_training.loop.method import compose
 from xlt_training.loop.trainer import freeze_bottom
 from xlt_training.loop.types import Example
 from xlt_training.methods.code_switch import CodeSwitch
@@ -22,6 +23,7 @@ from xlt_training.methods.l2_anchor import L2Anchor
 from xlt_training.methods.synonyms import Synonyms
 from xlt_training.methods.xmixup import XMixup
 
+from tests.xlt_training.contexts import context_of
 from xlt_serve.errors import ConfigError, DataError
 
 RESOLVED: dict[str, dict[str, Any]] = json.loads(
@@ -131,7 +133,8 @@ def test_every_task_and_method_resolve_to_what_their_config_said(task: str, name
         difference = RESOLVED[task][name]
         expected |= difference["set"]
         expected = {k: v for k, v in expected.items() if k not in difference.get("gone", [])}
-    assert flat(config.named(task, name).described()) == expected
+    newer = flat({"task": asdict(TaskConfig(task))})  # keys that there were not, at their defaults
+    assert flat(config.named(task, name).described()) == newer | expected
 
 
 def test_files_of_tasks_and_methods_say_how_to_use_them() -> None:
@@ -225,8 +228,12 @@ def test_every_config_that_ships_has_a_loss(
     pretrained = {name: p.detach().clone() for name, p in model.encoder_parameters()}
     known: set[type] = set()
     for stage in made.stages:
-        context = Context(
-            made.task.name, stocked, "en", 0, 10, pretrained, prepared=frozenset(known)
+        context = context_of(
+            stocked,
+            task=made.task.name,
+            steps=10,
+            pretrained=pretrained,
+            prepared=frozenset(known),
         )
         examples = source
         for method in stage.methods:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +15,7 @@ from transformers import Trainer
 from xlt_training.data import load_split
 from xlt_training.export import trained
 from xlt_training.loop import config, model, trainer
-from xlt_training.loop.learner import Learner, dev_score, tensors
+from xlt_training.loop.learner import Grouped, Learner, dev_score, tensors
 from xlt_training.loop.report import curves
 from xlt_training.methods.xmixup import XMixup
 
@@ -114,6 +115,49 @@ def test_a_resumed_run_equals_an_uninterrupted_one(
     trainer.train(config.load(config_file), out)
     first, second = weights(checkpoint), weights(out)
     assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+def test_ctrl_c_keeps_the_part_of_an_epoch_that_was_done(
+    config_file: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    grouped: bool,
+) -> None:
+    step, done, stop = Trainer.training_step, list[int](), 17
+
+    def interrupted(self: Trainer, *args: object, **settings: object) -> torch.Tensor:
+        done.append(self.state.global_step)
+        if self.state.global_step == stop:
+            os.kill(os.getpid(), signal.SIGINT)
+        return step(self, *args, **settings)
+
+    made = config.load(
+        config_file, ["train.epochs=3", f"train.group_by_length={str(grouped).lower()}"]
+    )
+    orders: list[list[int]] = []
+    order = Grouped.__iter__
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            Grouped, "__iter__", lambda s: iter(orders.append(list(order(s))) or orders[-1])
+        )
+        whole = trainer.train(made, tmp_path / "whole")
+    assert len({*map(tuple, orders)}) == len(orders) == (3 if grouped else 0)  # each epoch another
+    monkeypatch.setattr(Trainer, "training_step", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        trainer.train(made, tmp_path / "stopped")
+    assert done == list(range(stop + 1))
+    done.clear()
+    capsys.readouterr()
+    stop = -1
+    again = trainer.train(made, tmp_path / "stopped")
+    assert done[0] == 18
+    assert "resuming at step 18" in capsys.readouterr().err
+    first, second = weights(tmp_path / "whole"), weights(tmp_path / "stopped")
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    assert again["dev_score"] == whole["dev_score"]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_grouping_by_length_pads_less_and_resumes_as_well(
@@ -302,6 +346,32 @@ def test_own_files(config_file: Path, toy_data: Path, tmp_path: Path) -> None:
     assert description.labels == ["food", "sports", "weather"]
     with pytest.raises(DataError, match="no column 'topic'"):
         trainer.train(config.load(config_file, [*overrides, "task.label=topic"]), tmp_path / "run2")
+
+
+def test_own_files_of_several_languages_get_what_named_tasks_get(
+    config_file: Path, toy_data: Path, tmp_path: Path
+) -> None:
+    """Scores per language, selection on all of them, translations to mix in."""
+    folder = toy_data / "sib200"
+    overrides = [
+        "task.name=files",
+        f"task.train={folder}/train-en.tsv",
+        f"task.dev={folder}/dev-{{language}}.tsv",
+        "task.id=id" if "id" in (folder / "train-en.tsv").read_text().split("\n")[0] else "",
+        f"task.translations={folder}/mt",
+        "select=all-dev",
+        "train.epochs=1",
+        'method=[{name = "xmixup", layer = 1}]',
+    ]
+    made = config.load(config_file, [each for each in overrides if each])
+    metrics = trainer.train(made, tmp_path / "run")
+    named = trainer.train(
+        config.load(config_file, ["train.epochs=1", "select=all-dev", overrides[-1]]),
+        tmp_path / "named",
+    )
+    assert metrics["languages"] == named["languages"]
+    assert len(metrics["languages"]) > 1
+    assert metrics["dev_score"] == named["dev_score"]
 
 
 def test_wrong_encoders(config_file: Path, tmp_path: Path, encoders: dict[str, Path]) -> None:

@@ -10,6 +10,8 @@ from xlt_training.loop.method import Context
 from xlt_training.loop.network import Classifier
 from xlt_training.loop.types import Batch, Example
 
+from tests.xlt_training.contexts import context_of
+
 LABELS = ["food", "sports", "weather"]
 
 
@@ -41,7 +43,7 @@ def batch(model: Classifier, examples: list[Example]) -> Batch:
 
 @pytest.fixture
 def context(toy_data: Path) -> Context:
-    return Context("sib200", toy_data, "en", seed=0, steps=50)
+    return context_of(toy_data, steps=50)
 
 
 def padded(batch: Batch, extra: int, pad_id: int) -> Batch:

@@ -7,16 +7,17 @@ from pathlib import Path
 import pytest
 import torch
 from xlt_training.data import load_split
-from xlt_training.data.files import read_rows
 from xlt_training.loop import fisher
 from xlt_training.loop import model as models
-from xlt_training.loop.method import Context, Method, compose
+from xlt_training.loop.method import Method, compose
 from xlt_training.loop.network import Classifier
 from xlt_training.loop.types import Batch, Example
 from xlt_training.methods import METHODS
 from xlt_training.methods.ewc import EWC
 
+from tests.xlt_training.contexts import context_of
 from tests.xlt_training.methods.conftest import LABELS, padded
+from xlt_serve.files.rows import read_rows
 
 SIZED_DRAWS = {"noise", "adversarial"}
 """What they draw has the batch's shape: with more padding they draw other numbers. That what they do
@@ -70,7 +71,7 @@ def ready(
     method = EWC(str(fishers[family]), fisher=["fr"]) if name == "ewc" else METHODS[name]()
     torch.manual_seed(0)
     model = models.build(str(encoders[family]), LABELS, 64)
-    context = Context("sib200", folder, "en", seed=0, steps=50)
+    context = context_of(folder, steps=50)
     examples = list(method.augment(examples, context))[-6:]
     method.attach(model)
     batch = model.batch(examples)

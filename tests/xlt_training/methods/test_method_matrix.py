@@ -16,7 +16,7 @@ from xlt_training.export import gate, trained
 from xlt_training.loop import composition, config, evaluate, fisher, trainer
 from xlt_training.loop import model as models
 from xlt_training.loop.config import Config, Stage
-from xlt_training.loop.method import Context, Method, compose
+from xlt_training.loop.method import Method, compose
 from xlt_training.loop.types import Example
 from xlt_training.methods import METHODS
 from xlt_training.methods.ewc import EWC
@@ -24,6 +24,7 @@ from xlt_training.methods.soft_prompt import SoftPrompt
 from xlt_training.methods.synonyms import Synonyms
 from xlt_training.methods.word_swap import WordSwap
 
+from tests.xlt_training.contexts import context_of
 from xlt_serve import load
 from xlt_serve.errors import ConfigError
 
@@ -124,7 +125,7 @@ def test_each_pair_composes_or_says_why_not(
         assert all(outer in reason or inner in reason for reason in reasons)
         return
     torch.manual_seed(0)
-    context = Context("sib200", toy_data, "en", seed=0, steps=10)
+    context = context_of(toy_data, steps=10)
     model = models.build(str(encoders["xlm-roberta"]), ["food", "sports", "weather"], 24)
     methods = [make(outer, fishers), make(inner, fishers)]
     examples: list[Example] = load_split("sib200", toy_data, "train", "en")[:8]

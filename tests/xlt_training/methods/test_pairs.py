@@ -27,6 +27,7 @@ from xlt_training.methods.xmixup import (
     spoil,
 )
 
+from tests.xlt_training.contexts import context_of
 from tests.xlt_training.methods.conftest import padded
 from xlt_serve.errors import UsageError
 
@@ -387,9 +388,9 @@ def test_words_are_switched_into_the_languages_that_the_task_has(
 ) -> None:
     """There is a French dictionary, too, and no French dev set."""
     found = []
-    for chosen, task in (([], "sib200"), (["fr"], "sib200"), ([], "files"), ([], "sentiment")):
+    for chosen, task in (([], "sib200"), (["fr"], "sib200"), ([], "xsid"), ([], "sentiment")):
         method = CodeSwitch(languages=chosen)
-        method.prepare(model, [], Context(task, toy_data, "en", seed=0, steps=1))
+        method.prepare(model, [], context_of(toy_data, task=task))
         found.append(sorted(method._lexicons))
     assert found == [["de"], ["fr"], ["de", "fr"], ["de", "fr"]]
 

@@ -14,6 +14,7 @@ from xlt_training.methods.synonyms import Synonyms
 from xlt_training.methods.translate_train import TranslateTrain
 from xlt_training.methods.word_swap import WordSwap, swap_words
 
+from tests.xlt_training.contexts import context_of
 from xlt_serve.errors import DataError, UsageError
 
 
@@ -36,7 +37,7 @@ def test_redrawing_is_uniform_over_the_word_and_its_neighbours() -> None:
 def test_synonyms_add_copies_with_both_sides_of_a_pair_redrawn(tmp_path: Path) -> None:
     file = tmp_path / "s.json"
     file.write_text(json.dumps({"goal": ["aim", "end", "mark", "spot"]}))
-    context = Context("x", tmp_path, "en", 0)
+    context = Context("en", 0, tmp_path / "lexicons")
     example = Example("goal", "a", "en", pair="goal")
     made = list(Synonyms(copies=200, table=str(file)).augment([example], context))
     assert made[0] == example
@@ -51,7 +52,7 @@ def test_synonyms_add_copies_with_both_sides_of_a_pair_redrawn(tmp_path: Path) -
 
 
 def test_a_share_of_the_dictionary_is_seeded(toy_data: Path) -> None:
-    context = Context("x", toy_data, "en", seed=1)
+    context = context_of(toy_data, seed=1)
     whole = load_synonyms("", context)
     half = load_synonyms("", context, 0.5)
     assert len(half) == round(len(whole) / 2)
@@ -71,14 +72,12 @@ def test_swapping_keeps_the_words_and_follows_p() -> None:
     assert sorted(swap_words(text, 0.3, generator).split()) == text.split()
     two = [swap_words("a b", 0.1, generator) for _ in range(10_000)]
     assert two.count("b a") / 10_000 == pytest.approx(0.1, abs=0.01)
-    made = list(
-        WordSwap(copies=2).augment([Example(text, "x", "en")], Context("", Path(), "en", 0))
-    )
+    made = list(WordSwap(copies=2).augment([Example(text, "x", "en")], Context("en", 0)))
     assert len(made) == 3
 
 
 def test_switching_respects_p_and_the_dictionaries(toy_data: Path) -> None:
-    lexicons = load_lexicons(toy_data, "en", [])
+    lexicons = load_lexicons(toy_data / "lexicons", "en", [])
     assert set(lexicons) == {"de", "fr"}
     assert "town" not in lexicons["de"]  # a translation of two words would break the alignment
     generator = random.Random(0)
@@ -90,7 +89,7 @@ def test_switching_respects_p_and_the_dictionaries(toy_data: Path) -> None:
     assert len(switch(text, lexicons, 1.0, generator).split()) == 6
     assert switch(text, lexicons, 1.0, generator).split()[0] == "the"
     with pytest.raises(DataError, match=r"en-xx\.tsv: is not there"):
-        load_lexicons(toy_data, "en", ["xx"])
+        load_lexicons(toy_data / "lexicons", "en", ["xx"])
 
 
 def test_languages_without_spaces_are_refused() -> None:
@@ -99,19 +98,19 @@ def test_languages_without_spaces_are_refused() -> None:
 
 
 def test_examples_in_other_languages_are_left_alone(toy_data: Path) -> None:
-    context = Context("x", toy_data, "en", seed=1)
+    context = context_of(toy_data, seed=1)
     german = Example("die goal", "a", "de")
     assert list(Synonyms(copies=5).augment([german], context)) == [german]
     assert list(WordSwap(copies=5, p=1.0).augment([german], context)) == [german]
     with pytest.raises(DataError, match=r"de-synonyms\.json: is not there"):
-        load_synonyms("", Context("x", toy_data, "de", seed=1))
+        load_synonyms("", context_of(toy_data, "de", seed=1))
 
 
 def test_translate_train_uses_source_labels_and_ids(toy_data: Path) -> None:
     from xlt_training.data import load_split
 
     source = load_split("sib200", toy_data, "train", "en")
-    context = Context("sib200", toy_data, "en", 0)
+    context = context_of(toy_data)
     made = list(TranslateTrain().augment(source, context))
     german = [e for e in made if e.language == "de"]
     assert made[: len(source)] == source
@@ -127,4 +126,4 @@ def test_translate_train_uses_source_labels_and_ids(toy_data: Path) -> None:
     again = [e for e in TranslateTrain().augment(others, context) if e.language == "de"]
     assert again == german
     with pytest.raises(DataError, match="has no translations"):
-        list(TranslateTrain().augment(source, Context("xsid", toy_data, "en", 0)))
+        list(TranslateTrain().augment(source, context_of(toy_data, task="xsid")))

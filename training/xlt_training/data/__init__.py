@@ -1,5 +1,6 @@
-"""Labelled examples from the task files, the Hugging Face hub, or a file of one's own."""
+"""Labelled examples from the task files, the Hugging Face hub, or files of one's own."""
 
+from xlt_training.data.task_config import Splits, TaskConfig, opened, recorded
 from xlt_training.data.tasks import TASKS, Task, languages, load_split
 
-__all__ = ["TASKS", "Task", "languages", "load_split"]
+__all__ = ["TASKS", "Splits", "Task", "TaskConfig", "languages", "load_split", "opened", "recorded"]

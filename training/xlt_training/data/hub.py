@@ -7,6 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from xlt_serve.errors import DataError
+from xlt_serve.files.labelled import Columns, labelled
+from xlt_serve.files.rows import refuse
+from xlt_training.data.own_files import example_of
+from xlt_training.loop.types import Example
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,28 @@ def hub_rows(
             row["label"] = names[record[source.columns["label"]]]
         rows.append(row)
     return rows
+
+
+@dataclass(frozen=True)
+class OwnHub:
+    """A dataset of the hub that no task names."""
+
+    source: HubSource
+
+    @property
+    def name(self) -> str:
+        return self.source.name
+
+    def languages(self, split: str) -> list[str]:
+        return sorted(self.source.configs)
+
+    def load(self, split: str, language: str) -> list[Example]:
+        rows = hub_rows(self.source, split, language)
+        bad: list[str] = []
+        columns = Columns(**{name: name for name in self.source.columns})
+        found = labelled([*enumerate(rows, 1)], columns, language, self.name, bad)
+        refuse(self.name, bad)
+        return [example_of(row) for row in found]
 
 
 def _load_dataset() -> Callable[..., Any]:

@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from xlt_serve.errors import DataError, UsageError
-from xlt_training.data.files import read_rows
+from xlt_serve.files.labelled import Columns, labelled
+from xlt_serve.files.rows import read_rows, refuse
 from xlt_training.data.hub import HubSource, hub_rows
+from xlt_training.data.own_files import example_of
 from xlt_training.loop.types import Example
 
 
@@ -69,12 +71,20 @@ TASKS: dict[str, Task] = {
     "xsid": Task(
         label="intent",
         text="text",
-        files={"train": "xsid/train-{language}.tsv", "dev": "xsid/valid-{language}.tsv"},
+        files={
+            "train": "xsid/train-{language}.tsv",
+            "dev": "xsid/valid-{language}.tsv",
+            "test": "xsid/test-{language}.tsv",
+        },
     ),
     "sentiment": Task(
         label="label",
         text="text",
-        files={"train": "sentiment/train-{language}.tsv", "dev": "sentiment/dev-{language}.tsv"},
+        files={
+            "train": "sentiment/train-{language}.tsv",
+            "dev": "sentiment/dev-{language}.tsv",
+            "test": "sentiment/test-{language}.tsv",
+        },
         hub=HubSource(
             "cardiffnlp/tweet_sentiment_multilingual",
             columns={"label": "label", "text": "text"},
@@ -95,7 +105,11 @@ TASKS: dict[str, Task] = {
         label="label",
         text="premise",
         pair="hypothesis",
-        files={"train": "nli/train-{language}.tsv", "dev": "xnli/dev-{language}.tsv#even"},
+        files={
+            "train": "nli/train-{language}.tsv",
+            "dev": "xnli/dev-{language}.tsv#even",
+            "test": "xnli/test-{language}.tsv",
+        },
         hub=HubSource(
             "facebook/xnli",
             columns={"label": "label", "text": "premise", "pair": "hypothesis"},
@@ -127,7 +141,11 @@ TASKS: dict[str, Task] = {
         text="premise",
         pair="hypothesis",
         languages=("en",),
-        files={"train": "nli/train-{language}.tsv", "dev": "xnli/dev-{language}.tsv#even"},
+        files={
+            "train": "nli/train-{language}.tsv",
+            "dev": "xnli/dev-{language}.tsv#even",
+            "test": "xnli/test-{language}.tsv",
+        },
         hub=HubSource(
             "nyu-mll/multi_nli",
             columns={"label": "label", "text": "premise", "pair": "hypothesis"},
@@ -140,7 +158,11 @@ TASKS: dict[str, Task] = {
         label="label",
         text="sentence1",
         pair="sentence2",
-        files={"train": "pawsx/dev-{language}.tsv#odd", "dev": "pawsx/dev-{language}.tsv#even"},
+        files={
+            "train": "pawsx/dev-{language}.tsv#odd",
+            "dev": "pawsx/dev-{language}.tsv#even",
+            "test": "pawsx/test-{language}.tsv",
+        },
         hub=HubSource(
             "google-research-datasets/paws-x",
             columns={"label": "label", "text": "sentence1", "pair": "sentence2"},
@@ -150,15 +172,29 @@ TASKS: dict[str, Task] = {
 }
 
 
+@dataclass(frozen=True)
+class NamedTask:
+    """One of ``TASKS`` in a data folder, or on the hub."""
+
+    name: str
+    data: str
+
+    def languages(self, split: str) -> list[str]:
+        return languages(self.name, self.data, split)
+
+    def load(self, split: str, language: str) -> list[Example]:
+        return load_split(self.name, self.data, split, language)
+
+
 def load_split(task: str, data: str | Path, split: str, language: str) -> list[Example]:
     """The examples of one split in one language."""
     spec = named(task)
-    columns = {"label": spec.label, "text": spec.text, "pair": spec.pair, "id": spec.id}
+    columns = Columns(spec.text, spec.label, spec.pair, spec.id)
     if str(data) == "hub":
         if spec.hub is None:
             raise UsageError(task, "is not on the hub", "give the folder of its files as data")
         rows = hub_rows(spec.hub, split, language)
-        columns |= {name: name for name in spec.hub.columns}
+        columns = Columns(**{name: name for name in spec.hub.columns})
     else:
         if split not in spec.files:
             raise UsageError(split, f"{task} has the splits {', '.join(spec.files)}")
@@ -168,7 +204,7 @@ def load_split(task: str, data: str | Path, split: str, language: str) -> list[E
             # Translations share a row's number: it is given before rows are left out.
             rows = [row | {"row": str(number)} for number, row in enumerate(rows)]
             rows = _half(rows, half, (spec.text, spec.pair))
-            columns["id"] = "row"
+            columns = replace(columns, id="row")
     return to_examples(rows, columns, language, f"{task} {split} {language}")
 
 
@@ -182,31 +218,15 @@ def _half(rows: list[dict[str, str]], half: str, columns: tuple[str, str]) -> li
 
 
 def to_examples(
-    rows: list[dict[str, str]], columns: dict[str, str], language: str, source: str
+    rows: list[dict[str, str]], columns: Columns, language: str, source: str
 ) -> list[Example]:
-    """Rows as examples; a missing column is an error that names those there are."""
-    if not rows:
+    """Rows as examples; all rows without a text or label are named in one error."""
+    bad: list[str] = []
+    found = labelled([*enumerate(rows, 1)], columns, language, source, bad)
+    refuse(source, bad)
+    if not found:
         raise DataError(source, "has no rows")
-    for role, column in columns.items():
-        if column and column not in rows[0]:
-            there = ", ".join(rows[0])
-            raise DataError(
-                source, f"has no column {column!r} (for {role}); it has: {there}", "name another"
-            )
-    for number, row in enumerate(rows, 1):
-        for role in ("text", "label", "pair"):
-            if columns.get(role) and not row[columns[role]].strip():
-                raise DataError(f"{source} row {number}", f"has an empty {role}", "take it out")
-    return [
-        Example(
-            text=row[columns["text"]],
-            pair=row[columns["pair"]] if columns.get("pair") else None,
-            label=row[columns["label"]],
-            language=language,
-            id=row[columns["id"]] if columns.get("id") else str(number),
-        )
-        for number, row in enumerate(rows)
-    ]
+    return [example_of(row) for row in found]
 
 
 def languages(task: str, data: str | Path, split: str) -> list[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from xlt_serve.errors import DataError
-from xlt_training.data.files import read_rows
+from xlt_serve.files.rows import read_rows
 from xlt_training.loop.types import Example
 
 if TYPE_CHECKING:
@@ -21,17 +21,19 @@ def translated_train(
     """The source examples in other languages, each with its source text and, where it was recorded,
     its round trip.
 
-    ``TASK/mt/en-xx.train.tsv`` holds translations (columns id, text, and pair for tasks of pairs),
+    ``en-xx.train.tsv`` in the folder holds translations (columns id, text, and pair for tasks of pairs),
     ``xx-en.train.tsv`` translations back; an example that was not translated is left out. No
     languages: all that there are.
     """
-    folder = context.data / context.task / "mt"
+    folder = context.translations
     ends = f"{context.source}-", ".train.tsv"
     found = sorted(folder.glob(f"{ends[0]}*{ends[1]}"))
     chosen = list(languages) or [f.name.removeprefix(ends[0]).removesuffix(ends[1]) for f in found]
     if not chosen:
         raise DataError(
-            folder, f"has no translations of {context.task}'s train set", "record some there"
+            folder,
+            "has no translations of the train set",
+            f"record some there ({ends[0]}de{ends[1]}), or name their folder: task.translations",
         )
     by_id: dict[str, Example] = {}
     for example in examples:

@@ -24,18 +24,19 @@ from xlt_serve import bundle as bundles
 from xlt_serve.bundle import Bundle
 from xlt_serve.classifier import Classifier, load
 from xlt_serve.errors import ExportRefused
-from xlt_serve.modes.zero_shot import TEMPLATE
+from xlt_serve.modes.zero_shot import TEMPLATE, Scorer
 from xlt_training.data import languages, load_split
 from xlt_training.encoders.make import SENSITIVE
 from xlt_training.export import checkpoint as export
 from xlt_training.loop import config, model, pretrained, trainer
+from xlt_training.loop.settings import FREEZE_ALL
 from xlt_training.loop.types import Example
 
 LARGEST = 25_000_000
 # The encoder stays as it is. Trained whole on these pairs it stayed at chance on XNLI, and forgot what
 # texts mean: similarity fell from .45 to .24 on SIB-200's topics.
 HEAD_ALONE = (
-    f"train.freeze={config.FREEZE_ALL}",
+    f"train.freeze={FREEZE_ALL}",
     "train.learning_rate=1e-3",
     "train.max_steps=400",
 )
@@ -118,7 +119,7 @@ def judged(bundle: Bundle, data: Path, encoder: str) -> Bundle:
 
 
 def zero_shot(
-    served: Classifier, texts: Sequence[str], labels: tuple[str, ...], scorer: str
+    served: Classifier, texts: Sequence[str], labels: tuple[str, ...], scorer: Scorer
 ) -> list[str | None]:
     """The label of each text, as the service would give it."""
     return [found.label for found in served.zero_shot(texts, labels, scorer=scorer)]

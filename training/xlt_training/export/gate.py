@@ -5,8 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,9 +19,7 @@ from xlt_serve.runtime.runners import Runner, Runners
 from xlt_serve.runtime.steps import RunRequest
 from xlt_serve.smoothing.noise import Noise
 from xlt_serve.text.tokens import Piece
-from xlt_training.data import languages, load_split
-from xlt_training.data.files import read_rows
-from xlt_training.data.tasks import to_examples
+from xlt_training.data import opened, recorded
 from xlt_training.export import invariance
 from xlt_training.loop import evaluate
 from xlt_training.loop.method import Pairing
@@ -56,19 +53,17 @@ def real_text(
     description: Description, data: str, only: Sequence[str] = (), most: int = 300
 ) -> dict[str, Text]:
     """Up to ``most`` texts per language of the task (``only`` these languages and the source, if any
-    are named), or of the dev file of one's own; {} if they are not there any more."""
-    task = description.config.get("task", {})
-    source = description.source_language
+    are named); {} if they are not there any more. ``data``: where they are now, of files of one's own
+    the dev rows; "": where they were."""
+    task = recorded({"name": description.task} | description.config.get("task", {}))
+    if data:
+        task = replace(task, dev=data) if task.name == "files" else replace(task, data=data)
+    if not task.data and task.name != "files":
+        return {}
+    source, examples = description.source_language, opened(task)
     try:
-        if description.task == "files":
-            columns = {key: task.get(key, "") for key in ("text", "label", "pair")} | {"id": ""}
-            rows = read_rows(Path(data or task.get("dev", "")))
-            return {source: Text(to_examples(rows, columns, source, "dev")[:most], [])}
-        if not data:
-            return {}
         out = {}
-        trained = languages(description.task, data, "train")
-        there = languages(description.task, data, "dev")
+        trained, there = examples.languages("train"), examples.languages("dev")
         if absent := sorted(set(only) - set(there)):
             raise UsageError(
                 f"languages {', '.join(absent)}", f"the task's dev data have {', '.join(there)}"
@@ -76,10 +71,8 @@ def real_text(
         for language in there:
             if only and language not in (*only, source):
                 continue
-            dev = load_split(description.task, data, "dev", language)[:most]
-            train = (
-                load_split(description.task, data, "train", language) if language in trained else []
-            )
+            dev = examples.load("dev", language)[:most]
+            train = examples.load("train", language) if language in trained else []
             out[language] = Text(dev, train[: most - len(dev)])
         return out
     except DataError:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from xlt_serve.errors import UsageError
 from xlt_serve.runtime.graph_io import GRAPHS
 from xlt_serve.text import synonyms
+from xlt_training.data import recorded
 from xlt_training.loop.method import Method, Pairing
 from xlt_training.loop.model import Description
 from xlt_training.loop.words import synonyms_file
@@ -60,8 +60,8 @@ def trained_words(methods: Sequence[Method], description: Description) -> dict[s
     if drawn is None:
         return {}
     language = description.source_language
-    data = Path(str(description.config.get("task", {}).get("data", "")))
-    file = synonyms_file(drawn.table, data, language)
+    task = recorded(description.config.get("task", {"name": ""}))
+    file = synonyms_file(drawn.table, task.lexicon_folder, language)
     out = {"draws": drawn.draws, "language": language}
     if drawn.share == 1 and file.is_file():
         out["sha256"] = synonyms.read(file, language).sha256

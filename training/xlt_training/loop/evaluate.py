@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import torch
 from tqdm import tqdm
 
-from xlt_serve.errors import DataError, UsageError
+from xlt_serve.calibration import softmax
+from xlt_serve.evaluation.answers import Answers
+from xlt_serve.evaluation.judging import by_language as by_language_of
+from xlt_serve.files.labelled import Labelled
 from xlt_serve.runtime.batching import plan
-from xlt_training.data import languages, load_split
+from xlt_serve.types import Settings
+from xlt_training.data import Splits
 from xlt_training.loop.method import Pairing
 from xlt_training.loop.network import Classifier
 from xlt_training.loop.types import Example
@@ -65,21 +68,28 @@ def paired_probabilities(
     return np.concatenate(out)
 
 
+def answers_of(
+    model: Classifier, rows: Sequence[Labelled], settings: Settings
+) -> dict[str, Answers]:
+    """What a checkpoint says of labelled rows, by language: without a temperature, which export fits."""
+    out = {}
+    for language, mine in by_language_of(rows).items():
+        examples = [Example(row.text, row.label, row.language, row.pair) for row in mine]
+        shares = softmax(logits(model, examples))
+        out[language] = Answers(
+            labels=tuple(model.labels),
+            ids=tuple(row.id for row in mine),
+            truth=tuple(row.label for row in mine),
+            best=tuple(model.labels[int(row.argmax())] for row in shares),
+            given=shares.max(axis=1) >= (settings.abstain_below or 0.0),
+            shares=shares,
+        )
+    return out
+
+
 def torch_predictor(model: Classifier) -> Predict:
     def predict(examples: Sequence[Example]) -> list[str | None]:
         return [model.labels[int(i)] for i in logits(model, examples).argmax(axis=1)]
-
-    return predict
-
-
-def bundle_predictor(bundle: Path) -> Predict:
-    from xlt_serve import load
-
-    classifier = load(bundle)
-
-    def predict(examples: Sequence[Example]) -> list[str | None]:
-        items = [e.text if e.pair is None else (e.text, e.pair) for e in examples]
-        return [p.label for p in classifier.predict(items, language=examples[0].language)]
 
     return predict
 
@@ -92,35 +102,18 @@ def score(predicted: Sequence[str | None], truth: Sequence[str]) -> Score:
 
 def by_language(
     predict: Predict,
-    task: str,
-    data: str,
+    data: Splits,
     split: str,
     chosen: Sequence[str] = (),
     progress: bool = False,
 ) -> dict[str, Score]:
     """The score on a split in each language, all that it has unless some are ``chosen``."""
-    there = languages(task, data, split)
-    if not there:
-        raise DataError(data, f"has no {split} files of {task}", "check the data folder")
     out = {}
-    for language in tqdm(list(chosen) or there, disable=not progress, desc="evaluating"):
-        examples = load_split(task, data, split, language)
+    there = list(chosen) or data.languages(split)
+    for language in tqdm(there, disable=not progress, desc="evaluating"):
+        examples = data.load(split, language)
         out[language] = score(predict(examples), [example.label for example in examples])
     return out
-
-
-def check_task(task: str, data: str, split: str, pair: bool, labels: Sequence[str]) -> None:
-    """A model of another task would score zero without a word."""
-    there = languages(task, data, split)
-    if not there:
-        raise DataError(data, f"has no {split} files of {task}", "check the data folder")
-    examples = load_split(task, data, split, there[0])
-    if (examples[0].pair is not None) != pair:
-        kinds = ("pairs", "single texts") if pair else ("single texts", "pairs")
-        raise UsageError(task, f"the model takes {kinds[0]}, the task has {kinds[1]}")
-    if not {example.label for example in examples} & set(labels):
-        shown = ", ".join(sorted({example.label for example in examples})[:3])
-        raise UsageError(task, f"shares no label with the model ({shown} against {labels[0]}, …)")
 
 
 def summary(scores: dict[str, Score], source: str) -> dict[str, float]:
@@ -133,14 +126,3 @@ def summary(scores: dict[str, Score], source: str) -> dict[str, float]:
         if source in scores:
             out["gap"] = scores[source].accuracy - out["target"]
     return out
-
-
-def table(scores: dict[str, Score], source: str) -> str:
-    """For a terminal: a line for each language, then the means."""
-    lines = ["language  accuracy  majority  examples"]
-    lines += [
-        f"{language:8}  {s.accuracy:8.3f}  {s.majority:8.3f}  {s.count:8d}"
-        for language, s in scores.items()
-    ]
-    means = "  ".join(f"{name} {value:.3f}" for name, value in summary(scores, source).items())
-    return "\n".join([*lines, f"mean: {means}"])

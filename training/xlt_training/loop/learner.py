@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import torch
-from transformers import EvalPrediction, Trainer, TrainerCallback
+from transformers import EvalPrediction, ProgressCallback, Trainer, TrainerCallback
 from transformers.trainer_pt_utils import LengthGroupedSampler
 
 from xlt_serve.calibration import negative_log_likelihood, softmax
@@ -86,6 +86,22 @@ class Learner(torch.nn.Module):
         return None
 
 
+class Grouped(LengthGroupedSampler):
+    """Texts of similar length together; the order hangs on the seed and the epoch alone, so that a run
+    that resumes in the middle of one goes on with the same."""
+
+    def __init__(self, batch_size: int, lengths: list[int], seed: int) -> None:
+        super().__init__(batch_size, lengths=lengths, generator=torch.Generator())
+        self.seed, self.epoch = seed, 0
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def __iter__(self) -> Iterator[int]:
+        self.generator.manual_seed(1000 * self.seed + self.epoch)
+        return iter(super().__iter__())
+
+
 class ObjectiveTrainer(Trainer):
     """Trainer over a Learner; logs the mean of every term by its name."""
 
@@ -130,7 +146,7 @@ class ObjectiveTrainer(Trainer):
             return super()._get_train_sampler(train_dataset)
         lengths = [len(example.text) + len(example.pair or "") for example in examples]
         size = self.args.train_batch_size * self.args.gradient_accumulation_steps
-        return LengthGroupedSampler(size, lengths=lengths)
+        return Grouped(size, lengths, self.args.seed)
 
     def create_optimizer(self, *args: Any, **settings: Any) -> torch.optim.Optimizer:
         """Adam with weight decay on matrices; a parameter may ask for a multiple of the rate."""
@@ -149,6 +165,13 @@ class ObjectiveTrainer(Trainer):
                 fused=True,
             )
         return self.optimizer
+
+
+class Bar(ProgressCallback):
+    """The bar with its rate and the time that is left; what is logged is ``Report``'s to say."""
+
+    def on_log(self, *given: Any, **named: Any) -> None:
+        pass
 
 
 class Report(TrainerCallback):

@@ -45,14 +45,17 @@ class Trait(Enum):
 class Context:
     """What a method may know about the run beside its own settings.
 
+    ``lexicons``: the folder of word lists and tables of synonyms; ``translations``: that of recorded
+    translations of the train set; ``targets``: the languages that the task is judged in.
     ``pretrained``: the encoder's parameters by name, as they were before the first stage.
     ``prepared``: kinds of methods that an earlier stage has prepared already.
     """
 
-    task: str
-    data: Path
     source: str
     seed: int
+    lexicons: Path = Path("lexicons")
+    translations: Path = Path("mt")
+    targets: Sequence[str] = ()
     steps: int = 0
     pretrained: Mapping[str, Tensor] = field(default_factory=dict)
     prepared: frozenset[type] = frozenset()

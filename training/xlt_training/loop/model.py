@@ -61,17 +61,7 @@ def save(folder: Path, model: Classifier, description: Description) -> None:
 
 def load(folder: Path) -> tuple[Classifier, Description]:
     """A checkpoint that ``xlt train`` wrote, with what its methods added, in eval mode."""
-    file = folder / DESCRIPTION
-    if not file.is_file():
-        raise DataError(
-            folder,
-            f"is not a finished checkpoint: it has no {DESCRIPTION}",
-            "give the --out folder of `xlt train`, after it has ended",
-        )
-    try:
-        description = Description(**json.loads(file.read_text(encoding="utf-8")))
-    except (UnicodeDecodeError, json.JSONDecodeError, TypeError) as error:
-        raise DataError(file, f"can't be read ({error})", "train again") from None
+    description = described(folder)
     check(str(folder))
     model = Classifier(
         load_classifier(str(folder), {}), load_tokenizer(folder), description.max_length
@@ -82,6 +72,21 @@ def load(folder: Path) -> tuple[Classifier, Description]:
         model.slots.load_state_dict(load_file(folder / SLOTS))
     model.eval()
     return model, description
+
+
+def described(folder: Path) -> Description:
+    """What a checkpoint is for."""
+    file = folder / DESCRIPTION
+    if not file.is_file():
+        raise DataError(
+            folder,
+            f"is not a finished checkpoint: it has no {DESCRIPTION}",
+            "give the --out folder of `xlt train`, after it has ended",
+        )
+    try:
+        return Description(**json.loads(file.read_text(encoding="utf-8")))
+    except (UnicodeDecodeError, json.JSONDecodeError, TypeError) as error:
+        raise DataError(file, f"can't be read ({error})", "train again") from None
 
 
 def methods_of(description: Description) -> list[Method]:

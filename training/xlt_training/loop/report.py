@@ -4,10 +4,33 @@ from __future__ import annotations
 
 import importlib.util
 import os
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from transformers import TrainerCallback
+
+from xlt_training.loop.types import Example
+
+MOST_LABELS = 20
+
+
+def overview(train: Sequence[Example], dev: Sequence[Example], judged: Sequence[str]) -> list[str]:
+    """What a run begins with: rows and labels."""
+    labels = Counter(example.label for example in train)
+    shown = [f"{label} {count}" for label, count in labels.most_common(MOST_LABELS)]
+    more = f", and {len(labels) - len(shown)} more" if len(labels) > len(shown) else ""
+    return [
+        f"train: {_rows(train)}; dev: {_rows(dev)}",
+        f"labels: {', '.join(shown)}{more}",
+        f"judged in the end: {', '.join(judged)}",
+    ]
+
+
+def _rows(examples: Sequence[Example]) -> str:
+    languages = Counter(example.language for example in examples)
+    return f"{len(examples):,} rows ({', '.join(f'{lg} {n:,}' for lg, n in languages.items())})"
 
 
 def loggers(folder: Path) -> list[TrainerCallback]:

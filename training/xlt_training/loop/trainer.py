@@ -19,6 +19,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import (
     PrinterCallback,
+    ProgressCallback,
     TrainingArguments,
     set_seed,
 )
@@ -26,17 +27,25 @@ from transformers.trainer_utils import get_last_checkpoint
 from transformers.utils.hub import cached_file
 
 from xlt_serve.errors import DataError, UsageError
-from xlt_training.data import languages, load_split
-from xlt_training.data.files import read_rows
-from xlt_training.data.tasks import to_examples
+from xlt_training.data import Splits, opened, recorded
 from xlt_training.loop import evaluate
 from xlt_training.loop import model as models
-from xlt_training.loop.config import Config, Stage, TrainConfig
-from xlt_training.loop.learner import Batches, Learner, ObjectiveTrainer, Report, dev_score, tensors
+from xlt_training.loop.config import Config, Stage
+from xlt_training.loop.interruption import Interruption
+from xlt_training.loop.learner import (
+    Bar,
+    Batches,
+    Learner,
+    ObjectiveTrainer,
+    Report,
+    dev_score,
+    tensors,
+)
 from xlt_training.loop.method import Context
 from xlt_training.loop.network import Classifier
 from xlt_training.loop.pretrained import check, resolve
-from xlt_training.loop.report import draw, loggers
+from xlt_training.loop.report import draw, loggers, overview
+from xlt_training.loop.settings import TrainConfig
 from xlt_training.loop.types import Example
 
 RUN = "run.json"
@@ -48,7 +57,9 @@ def train(config: Config, out: Path, judge: bool = True) -> dict[str, Any]:
     score every language in the end; a benchmark that does it itself need not wait for it twice."""
     if done := _finished(config, out):
         return done
-    source_set, dev_set = source_examples(config)
+    data = opened(config.task)
+    source_set, dev_set = source_examples(config, data)
+    targets = data.languages("dev")
     labels = sorted({example.label for example in source_set})
     set_seed(config.seed)
     most = max(stage.train.max_length for stage in config.stages)
@@ -56,6 +67,7 @@ def train(config: Config, out: Path, judge: bool = True) -> dict[str, Any]:
     model.encoding.check(dev_set)
     if is_first_process():  # not before data and encoder were found: a wrong call leaves no trace
         _write(out / RUN, stamp(config))
+        print("\n".join(overview(source_set, dev_set, targets)), file=sys.stderr)
     several = len(config.stages) > 1
     pretrained = {n: p.detach().clone() for n, p in model.encoder_parameters()} if several else {}
     known: set[type] = set()
@@ -70,12 +82,12 @@ def train(config: Config, out: Path, judge: bool = True) -> dict[str, Any]:
             model.load_state_dict(load_file(finished))
             log += json.loads(finished.with_suffix(".json").read_text())
         else:
-            task = config.task
             context = Context(
-                task.name,
-                Path(task.data),
-                task.source,
+                config.task.source,
                 config.seed,
+                config.task.lexicon_folder,
+                config.task.translation_folder,
+                targets,
                 pretrained=pretrained,
                 prepared=frozenset(known),
             )
@@ -94,7 +106,7 @@ def train(config: Config, out: Path, judge: bool = True) -> dict[str, Any]:
         )
         models.save(out, model, description)
         draw(log, out / "curves.png")
-    metrics = _metrics(config, log, model, judge)
+    metrics = _metrics(config, log, model, data if judge else None)
     if is_first_process():
         _write(out / "metrics.json", metrics)
         shutil.rmtree(out / RESUME, ignore_errors=True)
@@ -135,6 +147,7 @@ def run_stage(
     batches = Batches(model, train_set, settings.batch_size)
     for method in methods:
         method.prepare(model, batches, context)
+    interruption = Interruption()
     trainer = ObjectiveTrainer(
         group_by_length=settings.group_by_length,
         model=Learner(model, methods, run.context.source),
@@ -143,11 +156,17 @@ def run_stage(
         train_dataset=train_set,
         eval_dataset=dev_set,
         compute_metrics=dev_score,
-        callbacks=[Report(), *loggers(run.folder.parent / "logs")],
+        callbacks=[Report(), interruption, *loggers(run.folder.parent / "logs")],
     )
     trainer.remove_callback(PrinterCallback)
+    if trainer.pop_callback(ProgressCallback):
+        trainer.add_callback(Bar)
+    resumed = _resumable(checkpoints)
+    if resumed and is_first_process():
+        print(f"resuming at step {resumed.rpartition('-')[2]}", file=sys.stderr)
     # Trainer seeds again from here on; a resume restores the generators of its checkpoint.
-    trainer.train(resume_from_checkpoint=_resumable(checkpoints))
+    with interruption.watching():
+        trainer.train(resume_from_checkpoint=resumed)
     trainer.accelerator.wait_for_everyone()  # others may still be reading the best state
     log = [entry | {"stage": run.number} for entry in trainer.state.log_history]
     if is_first_process():
@@ -199,30 +218,21 @@ def is_first_process() -> bool:
     return int(os.environ.get("RANK", "0")) == 0
 
 
-def source_examples(config: Config) -> tuple[list[Example], list[Example]]:
-    """Train and dev examples that selection may look at."""
+def source_examples(config: Config, data: Splits) -> tuple[list[Example], list[Example]]:
+    """Train examples, and the dev examples that selection may look at: those with a label that is
+    trained."""
     task = config.task
-    if task.name == "files":
-        columns = {"text": task.text, "label": task.label, "pair": task.pair, "id": ""}
-        return tuple(  # type: ignore[return-value]
-            to_examples(read_rows(Path(file)), columns, task.source, file)
-            for file in (task.train, task.dev)
-        )
     train_set = [
         example
         for language in (task.source, *task.supervised)
-        for example in load_split(task.name, task.data, "train", language)
+        for example in data.load("train", language)
     ]
-    chosen = [task.source]
-    if config.select == "all-dev":
-        chosen = languages(task.name, task.data, "dev")
-    dev_set = [e for language in chosen for e in load_split(task.name, task.data, "dev", language)]
+    chosen = data.languages("dev") if config.select == "all-dev" else [task.source]
+    dev_set = [example for language in chosen for example in data.load("dev", language)]
     known = {example.label for example in train_set}
     dev_set = [example for example in dev_set if example.label in known]
     if not dev_set:
-        raise DataError(
-            task.data, f"has no dev example of {task.name} with a label of its train set"
-        )
+        raise DataError(data.name, "has no dev example with a label of its train set")
     return train_set, dev_set
 
 
@@ -275,8 +285,9 @@ def _steps(train: TrainConfig, examples: int) -> int:
 
 
 def _metrics(
-    config: Config, log: list[dict[str, Any]], model: Classifier, judge: bool
+    config: Config, log: list[dict[str, Any]], model: Classifier, data: Splits | None
 ) -> dict[str, Any]:
+    """``data``: to score every language on; none: nobody asked."""
     last = [entry for entry in log if entry["stage"] == len(config.stages) - 1]
     scores = [entry["eval_score"] for entry in last if "eval_score" in entry]
     out: dict[str, Any] = {
@@ -285,12 +296,9 @@ def _metrics(
         "languages": {},
         "log": log,
     }
-    if judge and config.task.name != "files":
+    if data is not None:
         predict = evaluate.torch_predictor(model)
-        progress = sys.stderr.isatty()
-        judged = evaluate.by_language(
-            predict, config.task.name, config.task.data, "dev", progress=progress
-        )
+        judged = evaluate.by_language(predict, data, "dev", progress=sys.stderr.isatty())
         out["languages"] = {language: vars(s) for language, s in judged.items()}
         out["summary"] = evaluate.summary(judged, config.task.source)
     return out
@@ -308,6 +316,8 @@ def _finished(config: Config, out: Path) -> dict[str, Any] | None:
     except json.JSONDecodeError:
         raise UsageError(out / RUN, "is not JSON", "remove the folder and train again") from None
     now = stamp(config)
+    if "task" in before:  # of a version without some of its keys
+        before["task"] = dataclasses.asdict(recorded(before["task"]))
     if before != now:
         changed = ", ".join(sorted(key for key in now if now[key] != before.get(key)))
         raise UsageError(

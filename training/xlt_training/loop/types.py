@@ -1,12 +1,14 @@
-"""The values that the stages of training hand to each other."""
+"""The values that the stages of training hand to each other; read without torch, as examples are."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +64,9 @@ class Batch:
 
     def to(self, device: torch.device) -> Batch:
         moved = {
-            f.name: getattr(self, f.name).to(device)
+            f.name: value.to(device)
             for f in fields(self)
-            if isinstance(getattr(self, f.name), Tensor)
+            if hasattr(value := getattr(self, f.name), "to")
         }
         return replace(self, **moved)
 

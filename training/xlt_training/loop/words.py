@@ -36,9 +36,9 @@ def redraw(text: str, table: Table, generator: random.Random) -> str:
     return rewrite(text, choose)
 
 
-def synonyms_file(file: str, data: Path, source: str) -> Path:
-    """``file``, or if that is "", ``lexicons/SOURCE-synonyms.json`` in the data folder."""
-    return Path(file) if file else data / "lexicons" / f"{source}-synonyms.json"
+def synonyms_file(file: str, lexicons: Path, source: str) -> Path:
+    """``file``, or if that is "", ``SOURCE-synonyms.json`` among the lexicons."""
+    return Path(file) if file else lexicons / f"{source}-synonyms.json"
 
 
 def load_synonyms(
@@ -48,7 +48,7 @@ def load_synonyms(
     lists, or the groups that are served. ``share`` of its words, drawn by the run's seed."""
     if not 0 < share <= 1:
         raise UsageError(f"dictionary_scale={share}", "must be in (0, 1]")
-    path = synonyms_file(file, context.data, context.source)
+    path = synonyms_file(file, context.lexicons, context.source)
     if not path.is_file():
         raise DataError(path, "is not there", "give the method a table = 'synonyms.json'")
     lists = synonyms.read(path, context.source).lists(draws)
@@ -59,18 +59,18 @@ def load_synonyms(
 
 
 def load_lexicons(
-    data: Path, source: str, languages: Sequence[str]
+    folder: Path, source: str, languages: Sequence[str]
 ) -> dict[str, dict[str, list[str]]]:
-    """language → source word → translations, from ``lexicons/SOURCE-LANGUAGE.tsv``.
+    """language → source word → translations, from ``SOURCE-LANGUAGE.tsv`` in the folder.
 
     Only single words: a text keeps its number of words, and so the alignment, when it is switched.
     """
     out: dict[str, dict[str, list[str]]] = {}
     chosen = list(languages) or [
-        path.stem.partition("-")[2] for path in sorted((data / "lexicons").glob(f"{source}-*.tsv"))
+        path.stem.partition("-")[2] for path in sorted(folder.glob(f"{source}-*.tsv"))
     ]
     for language in chosen:
-        path = data / "lexicons" / f"{source}-{language}.tsv"
+        path = folder / f"{source}-{language}.tsv"
         if not path.is_file():
             raise DataError(path, "is not there", "name languages that have a dictionary")
         table: dict[str, list[str]] = {}
@@ -84,5 +84,7 @@ def load_lexicons(
                 table.setdefault(word.lower(), []).append(translation)
         out[language] = table
     if not out:
-        raise DataError(data / "lexicons", f"has no dictionary {source}-xx.tsv")
+        raise DataError(
+            folder, f"has no dictionary {source}-xx.tsv", "name their folder: task.lexicons"
+        )
     return out

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from xlt_training.data import TASKS, languages
 from xlt_training.loop.method import Context, Method, Objective, Trait, share_problems
 from xlt_training.loop.network import Classifier
 from xlt_training.loop.tensors import word_means
@@ -67,11 +66,9 @@ class CodeSwitch(Method):
     def prepare(self, model: Classifier, batches: Sequence[Batch], context: Context) -> None:
         refuse_unspaced("code_switch", context.source)
         self._source = context.source
-        lexicons = load_lexicons(context.data, context.source, self.languages)
-        if not self.languages and context.task in TASKS:
-            targets = languages(context.task, context.data, "dev")
-            lexicons = {lg: table for lg, table in lexicons.items() if lg in targets} or lexicons
-        self._lexicons = lexicons
+        lexicons = load_lexicons(context.lexicons, context.source, self.languages)
+        wanted = self.languages or context.targets
+        self._lexicons = {lg: t for lg, t in lexicons.items() if lg in wanted} or lexicons
 
     def objective(self, model: Classifier, batch: Batch, inner: Objective) -> Loss:
         # Trainer saves and restores torch's generator; this one hangs on it.

@@ -14,8 +14,8 @@ from urllib.parse import unquote
 
 from xlt_serve.bundle import digest
 from xlt_serve.errors import DataError, DependencyError, UsageError
-from xlt_serve.scoring import codecs
-from xlt_serve.scoring.packages import needed
+from xlt_serve.files import codecs
+from xlt_serve.files.packages import needed
 
 PIPE = "-"
 OUTPUTS = ("csv", "tsv", "jsonl", "parquet")
@@ -24,12 +24,14 @@ OUTPUTS = ("csv", "tsv", "jsonl", "parquet")
 @dataclass(frozen=True, slots=True)
 class Source:
     """One file: ``name`` is its path below the folder that was given, ``keys`` what its folders say
-    of all its rows (``lang=de/part.csv``)."""
+    of all its rows (``lang=de/part.csv``). ``encoding`` and, of CSV, ``delimiter``: see ``dialect``."""
 
     url: str
     name: str
     format: str
     codec: str | None = None
+    encoding: str = "utf-8"
+    delimiter: str = ","
     keys: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -59,7 +61,7 @@ def find(place: str, format: str | None) -> tuple[list[Source], bool]:
                 f"has no known ending ({', '.join(codecs.FORMATS)}, also with .gz .bz2 .xz .zst)",
                 "say what it is with --in-format",
             )
-        sources.append(Source(url, name, format or cast(str, told), codec, _keys(name)))
+        sources.append(Source(url, name, format or cast(str, told), codec, keys=_keys(name)))
     if not sources:
         raise DataError(
             place, "has no file to score", f"known endings: {', '.join(codecs.FORMATS)}"

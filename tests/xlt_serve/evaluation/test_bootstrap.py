@@ -3,8 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks.statistics import difference, resample, shown, weighted_accuracy
-from xlt_serve.bench.stats import holm
+from xlt_serve.evaluation.bootstrap import difference, holm, resample, shown, weighted_accuracy
 
 
 def test_holm_by_hand() -> None:

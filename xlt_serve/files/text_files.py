@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator
 from typing import IO, TypeAlias
 
 from xlt_serve.errors import DataError
-from xlt_serve.scoring import codecs
-from xlt_serve.scoring.places import Source, opened, size_of
-from xlt_serve.scoring.window import BEGIN, MOST_BYTES, MOST_ROWS, Position, Row, Window
+from xlt_serve.files import codecs, dialect
+from xlt_serve.files.places import Source, opened, size_of
+from xlt_serve.files.window import BEGIN, MOST_BYTES, MOST_ROWS, Position, Row, Window
 
 MOST_LINE = 16 << 20
 """Bytes of a line; what goes beyond is skipped, and the row says so."""
@@ -103,7 +103,7 @@ def windows(
     """The rows of a text file from ``start`` on. Windows end where the rows say, not the disk."""
     size = size_of(source)
     with opened(source) as raw:
-        stream = codecs.decompressed(raw, source.codec)
+        stream = _text_of(source, raw)
         try:
             _, lines, parse = _begun(source, stream, start)
             rows: list[Row] = []
@@ -135,11 +135,16 @@ def columns(source: Source) -> list[str]:
         return [TEXT]
     with opened(source) as raw:
         try:
-            return _begun(source, codecs.decompressed(raw, source.codec), Position())[0]
+            return _begun(source, _text_of(source, raw), Position())[0]
         except codecs.ERRORS as error:
             if codecs.is_damage(error, source.codec):
                 raise codecs.damaged(source.url, error) from None
             raise
+
+
+def _text_of(source: Source, raw: IO[bytes]) -> IO[bytes]:
+    """Decompressed, in UTF-8."""
+    return dialect.as_utf8(codecs.decompressed(raw, source.codec), source.encoding, source.url)
 
 
 def _begun(source: Source, stream: IO[bytes], start: Position) -> tuple[list[str], Lines, Parse]:
@@ -150,7 +155,7 @@ def _begun(source: Source, stream: IO[bytes], start: Position) -> tuple[list[str
         _skip(source, stream, start.offset - lines.offset)
         lines.offset, lines.line = start.offset, start.line
     parsers: dict[str, Parse] = {
-        "csv": _csv(names),
+        "csv": _csv(names, source.delimiter),
         "tsv": _tsv(names),
         "jsonl": _jsonl,
         "txt": _txt,
@@ -159,7 +164,7 @@ def _begun(source: Source, stream: IO[bytes], start: Position) -> tuple[list[str
 
 
 def _skip(source: Source, stream: IO[bytes], size: int) -> None:
-    if source.codec is None and not source.is_pipe:
+    if source.codec is None and source.encoding == "utf-8" and not source.is_pipe:
         stream.seek(size, 1)
         return
     while size > 0:
@@ -180,13 +185,13 @@ def _names(source: Source, lines: Lines) -> list[str]:
         if source.format == "tsv":
             row = _decoded(line).split("\t")
         else:
-            row = _record(lines, line)[0] or []
+            row = _record(lines, line, source.delimiter)[0] or []
     if len(set(row)) < len(row):
         raise DataError(source.url, f"names a column twice: {', '.join(row)}", "rename one")
     return row
 
 
-def _csv(names: list[str]) -> Parse:
+def _csv(names: list[str], delimiter: str) -> Parse:
     def parse(lines: Lines) -> Read | None:
         while (line := lines.next()) is not None:
             if lines.cut:
@@ -194,23 +199,23 @@ def _csv(names: list[str]) -> Parse:
             if not line.strip(b"\r\n"):
                 continue  # as all readers of CSV do; blanks are a field
             number = lines.line
-            values, length = _record(lines, line)
+            values, length = _record(lines, line, delimiter)
             if values is None:
                 problem = ("row", f"line {number}: a quote is opened and never closed")
-                return _row(names, _decoded(line).split(",")), problem, len(line)
+                return _row(names, _decoded(line).split(delimiter)), problem, len(line)
             return _fields(names, values, number, length)
         return None
 
     return parse
 
 
-def _record(lines: Lines, first: bytes) -> tuple[list[str] | None, int]:
+def _record(lines: Lines, first: bytes, delimiter: str) -> tuple[list[str] | None, int]:
     """The fields of the record that begins with this line, or None if its quote is never closed."""
     if b'"' not in first:
-        return _decoded(first).split(","), len(first)
+        return _decoded(first).split(delimiter), len(first)
     taken = [first]
     size = len(first)
-    values = _quoted(taken)
+    values = _quoted(taken, delimiter)
     while values is None and size <= MOST_RECORD:
         line = lines.next()
         if line is None:
@@ -220,13 +225,13 @@ def _record(lines: Lines, first: bytes) -> tuple[list[str] | None, int]:
         if lines.cut:  # a row of its own: what is left of it is not the field's end
             break
         if b'"' in line:  # no other line can close a quote
-            values = _quoted(taken)
+            values = _quoted(taken, delimiter)
     if values is None:
         lines.put_back(taken[1:])
     return values, size
 
 
-def _quoted(taken: list[bytes]) -> list[str] | None:
+def _quoted(taken: list[bytes], delimiter: str) -> list[str] | None:
     """The one record that these lines are, or None if they end inside a quoted field."""
     end = "\0end"
     # Text with a line break for the csv module's sake; it strips the last one.
@@ -234,12 +239,12 @@ def _quoted(taken: list[bytes]) -> list[str] | None:
     if not text[-1].endswith("\n"):
         text[-1] += "\n"
     csv.field_size_limit(1 << 30)
-    records = csv.reader([*text, end])
+    records = csv.reader([*text, end], delimiter=delimiter)
     try:
         first = next(records)
         return first if next(records, None) == [end] else None
     except csv.Error:  # a carriage return in an unquoted field: not worth losing the row for
-        return [part.strip('"') for part in "".join(text).rstrip("\r\n").split(",")]
+        return [part.strip('"') for part in "".join(text).rstrip("\r\n").split(delimiter)]
 
 
 def _tsv(names: list[str]) -> Parse:

@@ -7,8 +7,6 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from xlt_serve.bench.stats import holm
-
 DRAWS = 10_000
 """Of a bootstrap: the smallest p is 2 / (DRAWS + 1), small enough to survive Holm over languages."""
 
@@ -85,12 +83,13 @@ def bootstrap(
     systems: Correct,
     sentences: Mapping[str, Sequence[tuple[str, str]]],
     groups: Mapping[str, Sequence[str]],
+    times: int = DRAWS,
 ) -> Bootstrap:
     """``sentences``: (split, id) of each language's. Languages share them: a sentence that is drawn
     comes with all its languages and seeds. ``groups``: means over several languages."""
     keys = sorted({key for mine in sentences.values() for key in mine})
     place = {key: number for number, key in enumerate(keys)}
-    weights = resample([i for _, i in keys], [s for s, _ in keys], times=DRAWS, seed=0)
+    weights = resample([i for _, i in keys], [s for s, _ in keys], times=times, seed=0)
     scores: dict[str, dict[str, list[float]]] = {}
     draws: dict[str, dict[str, np.ndarray]] = {}
     for name, seeds in systems.items():
@@ -119,3 +118,12 @@ def gaps(found: Bootstrap, first: str, second: str) -> dict[str, dict[str, float
     for language, p in zip(found.languages, adjusted, strict=True):
         rows[language]["p_holm"] = p
     return rows
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Adjusted for how many are looked at, in the order given."""
+    out, highest = [0.0] * len(p_values), 0.0
+    for rank, index in enumerate(sorted(range(len(p_values)), key=lambda i: p_values[i])):
+        highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[index]))
+        out[index] = highest
+    return out

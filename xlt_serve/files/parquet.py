@@ -1,23 +1,15 @@
-"""Parquet: read by rows, staged as Arrow streams, written whole at the end.
-
-A Parquet file has its table of contents at its end, so it can't be gone on with after a kill. What
-is staged while scoring is an Arrow stream for each window, which can.
-"""
+"""Parquet, read by rows."""
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from xlt_serve.errors import DataError, first_line
-from xlt_serve.scoring.packages import arrow, arrow_ipc, arrow_parquet, needed
-from xlt_serve.scoring.places import Source, opened
-from xlt_serve.scoring.window import BEGIN, MOST_BYTES, MOST_ROWS, Position, Window
+from xlt_serve.files.packages import arrow, arrow_parquet, needed
+from xlt_serve.files.places import Source, opened
+from xlt_serve.files.window import BEGIN, MOST_BYTES, MOST_ROWS, Position, Window
 
-GROUP_ROWS = 65_536
-GROUP_BYTES = 64 << 20
 PIECE = 512
 """Rows that are decoded at a time."""
 
@@ -53,39 +45,6 @@ def windows(
                     held, rows, size = [], 0, 0
         if held:
             yield _window(pa.Table.from_batches(held), done + rows, total)
-
-
-def stage(table: Any) -> bytes:
-    """A table as one Arrow stream with its end."""
-    sink = io.BytesIO()
-    with arrow_ipc().new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    return sink.getvalue()
-
-
-def staged(file: Path) -> Iterator[Any]:
-    """The tables that were staged one after the other."""
-    size = file.stat().st_size
-    with arrow("Parquet").OSFile(str(file)) as stream:
-        while stream.tell() < size:
-            with arrow_ipc().open_stream(stream) as reader:
-                yield reader.read_all()
-
-
-def finish(stage_file: Path, out: Path, schema: Any) -> None:
-    """The Parquet file of what was staged, in row groups of a size that its readers like."""
-    pa, pq = arrow("Parquet"), arrow_parquet()
-    with pq.ParquetWriter(str(out), schema, compression="zstd") as writer:
-        held: list[Any] = []
-        rows = size = 0
-        for table in staged(stage_file):
-            held.append(table)
-            rows, size = rows + table.num_rows, size + table.nbytes
-            if rows >= GROUP_ROWS or size >= GROUP_BYTES:
-                writer.write_table(pa.concat_tables(held), row_group_size=rows)
-                held, rows, size = [], 0, 0
-        if held:
-            writer.write_table(pa.concat_tables(held), row_group_size=rows)
 
 
 def _batches(source: Source, file: Any, skip: int) -> Iterator[Any]:

@@ -15,7 +15,7 @@ from pathlib import PurePosixPath
 from typing import IO, cast
 
 from xlt_serve.errors import DataError, UsageError
-from xlt_serve.scoring.packages import arrow
+from xlt_serve.files.packages import arrow
 
 ENDINGS = {".gz": "gzip", ".bz2": "bz2", ".xz": "xz", ".zst": "zstd"}
 FORMATS = {

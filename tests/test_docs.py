@@ -1,0 +1,53 @@
+"""What the pages say exists: links, headings, environment variables."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests import ROOT
+
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+VARIABLE = re.compile(r"\bXLT_[A-Z][A-Z_]+[A-Z]\b")
+
+
+def prose(page: Path) -> str:
+    """Without what is in fences, which may look like headings or links."""
+    return re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+
+
+def anchors(page: Path) -> set[str]:
+    """The headings of a page, as GitHub names them."""
+    headings = re.findall(r"^#+ (.+)$", prose(page), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    for link in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
+        if "://" in link:
+            continue
+        place, _, anchor = link.partition("#")
+        target = (page.parent / place).resolve() if place else page
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), link
+
+
+def test_every_variable_is_in_the_manual_and_every_one_in_the_manual_exists() -> None:
+    code = "".join(
+        path.read_text(encoding="utf-8")
+        for folder in ("xlt_serve", "training")
+        for path in (ROOT / folder).rglob("*.py")
+    )
+    manual = "".join(
+        page.read_text(encoding="utf-8") for page in PAGES if "decisions" not in page.parts
+    )
+    read, told = set(VARIABLE.findall(code)), set(VARIABLE.findall(manual))
+    assert told - read == {"XLT_DATA"}  # the tests' own
+    assert read - told == set()
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").split()) <= 800

@@ -1,0 +1,144 @@
+"""``xlt eval`` on rows of one's own."""
+
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import ROOT
+from tests.xlt_serve.cli.test_cli import run
+from xlt_serve import load
+
+ROWS = [
+    ("the goal of the match", "sports", "en"),
+    ("bread and soup", "food", "en"),
+    ("rain and wind", "weather", "en"),
+    ("the goal", "food", "en"),
+    ("das tor", "sports", "de"),
+    ("brot", "food", "de"),
+]
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    file = tmp_path / "test.csv"
+    with file.open("w", newline="") as sink:
+        csv.writer(sink).writerows([("body", "topic", "lang"), *ROWS])
+    return file
+
+
+COLUMNS = ("--text", "body", "--label", "topic", "--language-column", "lang")
+
+
+def judged(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict[str, Any]:
+    code, out, err = run(capsys, "eval", *arguments, "--json")
+    assert code == 0, err
+    found: dict[str, Any] = json.loads(out)
+    return found
+
+
+def test_scores_are_what_predict_gives(
+    capsys: pytest.CaptureFixture[str], bundle: Path, file: Path
+) -> None:
+    (model,) = judged(capsys, bundle, "--file", file, *COLUMNS)["models"]
+    clf = load(bundle)
+    for language in ("de", "en"):
+        mine = [row for row in ROWS if row[2] == language]
+        given = clf.predict([text for text, _, _ in mine], language=language)
+        right = sum(p.label == label for p, (_, label, _) in zip(given, mine, strict=True))
+        assert model["languages"][language]["accuracy"]["value"] == pytest.approx(right / len(mine))
+        assert model["languages"][language]["rows"] == len(mine)
+    both = [model["languages"][lg]["accuracy"]["value"] for lg in ("de", "en")]
+    assert model["means"]["all"]["value"] == pytest.approx(sum(both) / 2)
+    assert model["means"]["target"]["value"] == pytest.approx(both[0])
+
+
+def test_who_abstains_is_not_wrong(
+    capsys: pytest.CaptureFixture[str], bundle: Path, file: Path
+) -> None:
+    always = judged(capsys, bundle, "--file", file, *COLUMNS)["models"][0]["languages"]["en"]
+    rarely = ("--abstain-below", "1")
+    never = judged(capsys, bundle, "--file", file, *COLUMNS, *rarely)["models"][0]["languages"][
+        "en"
+    ]
+    assert (always["coverage"], never["coverage"], never["error"]) == (1.0, 0.0, None)
+    assert never["accuracy"] == always["accuracy"]
+    _, table, _ = run(capsys, "eval", bundle, "--file", file, *COLUMNS, *rarely)
+    assert "coverage is the share of rows that it answered" in table
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        ("--mode", "smoothed", "--samples", "50", "--alpha", "0.1"),
+        ("--languages", "de"),
+        ("--mode", "plain", "--max-length", "8"),
+    ],
+)
+def test_modes_and_options(
+    capsys: pytest.CaptureFixture[str], bundle: Path, file: Path, more: tuple[str, ...]
+) -> None:
+    place = "topics" if "smoothed" in more else bundle  # the shipped one votes
+    first = judged(capsys, place, "--file", file, *COLUMNS, *more)
+    assert first == judged(capsys, place, "--file", file, *COLUMNS, *more)
+    if more[0] == "--languages":
+        assert list(first["models"][0]["languages"]) == ["de"]
+
+
+def test_a_model_beside_itself_and_a_page(
+    capsys: pytest.CaptureFixture[str], bundle: Path, checkpoint: Path, file: Path, tmp_path: Path
+) -> None:
+    page = tmp_path / "<report>.html"
+    same = ("--compare", f"A={bundle}", f"B={bundle},{checkpoint}")
+    found = judged(capsys, *same, "--file", file, *COLUMNS, "--html", page)
+    (gap,) = found["comparisons"]
+    assert gap["runs"] == [1, 2]
+    assert {each["mean"] for each in gap["gaps"].values()} == {0.0}
+    text = page.read_text()
+    assert "B (2 runs) less A (1 run)" in text
+    assert "http" not in text.replace("http-equiv", "")
+    _, table, _ = run(capsys, "eval", *same, "--file", file, *COLUMNS)
+    assert "less A (1 run), points of accuracy" in table
+
+
+def test_wrong_calls(
+    capsys: pytest.CaptureFixture[str], bundle: Path, file: Path, tmp_path: Path
+) -> None:
+    strange = tmp_path / "strange.csv"
+    strange.write_text("body,topic,lang\na,x,en\n,x,en\n")
+    for arguments, says in (
+        ([bundle], "takes --file or --task"),
+        (["--file", file], "takes a model or --compare"),
+        ([bundle, "--file", file], "no column 'text' (for text); it has: body, topic, lang"),
+        ([bundle, "--file", strange, *COLUMNS], "1 bad row"),
+        ([bundle, "--file", strange, *COLUMNS, "--skip-bad"], "has none of the rows' labels (x)"),
+        ([bundle, "--file", file, *COLUMNS, "--languages", "fr"], "the rows are in de, en"),
+        ([bundle, "--file", tmp_path / "none.csv"], "is not there"),
+        (["--compare", f"A={bundle}", "--file", file], "takes two names or more"),
+        (["--compare", str(bundle), "B=x", "--file", file], "is not NAME=MODEL"),
+        ([bundle, "--task", "sib200"], "give --data DIR"),
+    ):
+        code, _, err = run(capsys, "eval", *arguments)
+        assert code in (1, 2), arguments
+        assert says in err, err
+
+
+def test_a_bundle_is_judged_without_torch(bundle: Path, file: Path) -> None:
+    code = (
+        "import sys; sys.modules['torch'] = None\n"
+        "from xlt_serve.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, "eval", str(bundle), "--file", str(file), *COLUMNS],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "macro-F1" in done.stdout

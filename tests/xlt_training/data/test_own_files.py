@@ -1,0 +1,141 @@
+"""Files of one's own: for all languages or for each, with or without dev rows."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from xlt_training.data import TaskConfig, opened
+from xlt_training.data.own_files import stratified
+from xlt_training.loop.types import Example
+
+from xlt_serve.errors import DataError, UsageError
+from xlt_serve.files.labelled import files_of
+
+Rows = list[tuple[str, ...]]
+ENGLISH: Rows = [(f"text {number}", "ab"[number % 2]) for number in range(40)]
+GERMAN: Rows = [(f"Text {number}", "ab"[number % 2]) for number in range(6)]
+
+
+def write(file: Path, rows: Rows, *columns: str) -> str:
+    file.parent.mkdir(exist_ok=True)
+    with file.open("w", newline="", encoding="utf-8") as sink:
+        csv.writer(sink).writerows([columns or ("text", "label"), *rows])
+    return str(file)
+
+
+def task(**given: object) -> TaskConfig:
+    return TaskConfig("files", **given)  # type: ignore[arg-type]
+
+
+def loaded(made: TaskConfig, split: str) -> dict[str, list[str]]:
+    data = opened(made)
+    return {lg: [e.text for e in data.load(split, lg)] for lg in data.languages(split)}
+
+
+def test_dev_rows_of_each_language_by_table_pattern_folder_and_column(tmp_path: Path) -> None:
+    """All the same rows, however they lie."""
+    train = write(tmp_path / "train.csv", ENGLISH)
+    english = write(tmp_path / "dev" / "dev-en.csv", ENGLISH[:4])
+    german = write(tmp_path / "dev" / "dev-de.csv", GERMAN)
+    marked = [(*row, "en") for row in ENGLISH[:4]] + [(*row, "de") for row in GERMAN]
+    whole = write(tmp_path / "all.csv", marked, "text", "label", "lang")
+    (tmp_path / "dev" / "README.md").write_text("not data")
+    every = [
+        task(train=train, dev={"en": english, "de": german}),
+        task(train=train, dev=f"{tmp_path}/dev/dev-{{language}}.csv"),
+        task(train=train, dev=str(tmp_path / "dev")),
+        task(train=whole, dev=whole, language="lang"),
+    ]
+    wanted = {"de": [text for text, _ in GERMAN], "en": [text for text, _ in ENGLISH[:4]]}
+    assert [loaded(made, "dev") for made in every] == [wanted] * 4
+
+
+def test_without_dev_rows_a_share_is_held_out(tmp_path: Path) -> None:
+    train = write(tmp_path / "train.csv", ENGLISH)
+    for made in (
+        task(train=train),
+        task(train=train, dev={"de": write(tmp_path / "d.csv", GERMAN)}),
+    ):
+        kept, held = loaded(made, "train")["en"], loaded(made, "dev")["en"]
+        assert sorted(kept + held) == sorted(text for text, _ in ENGLISH)
+        assert len(held) == 6  # .15 of twenty of each label
+    assert loaded(made, "dev")["de"] == [text for text, _ in GERMAN]
+    given = task(train=train, dev=write(tmp_path / "dev.csv", ENGLISH[:4]))
+    assert len(loaded(given, "train")["en"]) == 40
+
+
+def test_rows_of_languages_that_are_not_trained_on_are_judged_on(tmp_path: Path) -> None:
+    marked = [(*row, "en") for row in ENGLISH] + [(*row, "de") for row in GERMAN]
+    whole = write(tmp_path / "all.csv", marked, "text", "label", "lang")
+    alone = task(train=whole, language="lang")
+    assert loaded(alone, "dev")["de"] == [text for text, _ in GERMAN]
+    both = task(train=whole, language="lang", supervised=["de"])
+    assert set(loaded(both, "dev")) == {"en"}
+
+
+def test_not_every_file_needs_the_column_of_languages_but_one_does(tmp_path: Path) -> None:
+    train = write(tmp_path / "train.csv", ENGLISH)
+    marked = [(*row, "en") for row in ENGLISH[:4]] + [(*row, "de") for row in GERMAN]
+    dev = write(tmp_path / "dev.csv", marked, "text", "label", "lang")
+    found = loaded(task(train=train, dev=dev, language="lang"), "dev")
+    assert {language: len(texts) for language, texts in found.items()} == {"de": 6, "en": 4}
+    with pytest.raises(UsageError, match=r"task\.language=lng: is a column of no file"):
+        loaded(task(train=train, dev=dev, language="lng"), "dev")
+
+
+def test_what_is_not_there_is_named(tmp_path: Path) -> None:
+    train = write(tmp_path / "train.csv", ENGLISH)
+    with pytest.raises(UsageError, match=r"task\.test: has no rows in 'de'; it has: none"):
+        opened(task(train=train)).load("test", "de")
+    with pytest.raises(DataError, match="no column 'kind'"):
+        opened(task(train=train, label="kind")).load("train", "en")
+    with pytest.raises(DataError, match="matches no file"):
+        opened(task(train=train, dev=f"{tmp_path}/no-{{language}}.csv")).languages("dev")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match="has no file of rows"):
+        opened(task(train=train, dev=str(tmp_path / "empty"))).languages("dev")
+    for name in ("a-de.csv", "b-de.csv"):
+        write(tmp_path / "two" / name, GERMAN)
+    with pytest.raises(DataError, match="has two files of 'de'"):
+        files_of(str(tmp_path / "two"))
+
+
+def test_bad_rows_are_all_named_or_left_out(tmp_path: Path) -> None:
+    file = tmp_path / "train.csv"
+    file.write_text("text,label\na,x\n ,x\nb,\nc,y\none\n")
+    with pytest.raises(
+        DataError, match=r"task\.dev: has 3 bad rows: .*line 6: .*empty text.*empty label"
+    ):
+        opened(task(train=str(file), dev=str(file))).load("train", "en")
+    data = opened(task(train=str(file), dev=str(file), skip_bad=True))
+    assert [e.text for e in data.load("train", "en")] == ["a", "c"]
+
+
+texts = st.lists(
+    st.tuples(st.sampled_from("abcdefghijkl"), st.sampled_from(["x", "y", "z"])), max_size=40
+)
+
+
+@given(texts, st.floats(0.01, 0.9))
+def test_held_out_rows_are_of_each_label_and_share_no_text(
+    rows: list[tuple[str, str]], share: float
+) -> None:
+    whole = [Example(text, label, "en") for text, label in rows]
+    kept, held = stratified(whole, share)
+    assert sorted(kept + held, key=whole.index) == sorted(whole, key=whole.index)
+    assert not {e.text for e in kept} & {e.text for e in held}
+    again = stratified([*reversed(whole)], share)
+    if len({text for text, _ in rows}) == len(
+        {*rows}
+    ):  # a text with two labels counts for its first
+        assert {e.text for e in again[1]} == {e.text for e in held}
+        for label in "xyz":
+            mine = {text for text, own in rows if own == label}
+            count = len({e.text for e in held if e.label == label})
+            assert count == (
+                max(1, round(share * len(mine))) if len(mine) > 1 else round(share * len(mine))
+            )

@@ -1,0 +1,98 @@
+"""``[task]`` of a config: which labelled data, and where it lies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Protocol
+
+from xlt_serve.files.labelled import Columns
+from xlt_training.data.hub import HubSource, OwnHub
+from xlt_training.data.own_files import OwnFiles
+from xlt_training.data.tasks import TASKS, NamedTask
+from xlt_training.loop.types import Example
+
+OWN = ("files", "hub")
+"""Names that stand for data of one's own."""
+
+
+class Splits(Protocol):
+    """Labelled examples, by split (train, dev, test) and language."""
+
+    @property
+    def name(self) -> str: ...
+
+    def languages(self, split: str) -> list[str]: ...
+
+    def load(self, split: str, language: str) -> list[Example]: ...
+
+
+@dataclass
+class TaskConfig:
+    """A task by name (see ``xlt train --help``); ``name = "files"`` with files of one's own, or
+    ``name = "hub"`` with a dataset of the Hugging Face hub. Paths are relative to where the command runs.
+
+    ``train``, ``dev``, ``test``: a file (CSV, TSV, JSONL, Parquet), a pattern with ``{language}``, a folder
+    with a file for each language, or a table ``dev.de = "…"``. Without ``dev`` in the source language a
+    share of its train rows is held out for it; without any, train rows of other languages are judged on.
+    """
+
+    name: str
+    data: str = ""  # folder of the task's files, "hub" for the hub; of name = "hub" the dataset
+    source: str = "en"  # language of the training labels
+    supervised: list[str] = field(default_factory=list)  # more languages whose labels are used
+    train: str | dict[str, str] = ""
+    dev: str | dict[str, str] = ""
+    test: str | dict[str, str] = ""
+    text: str = "text"  # columns
+    label: str = "label"
+    pair: str = ""
+    id: str = ""  # shared by the translations of a row
+    language: str = ""  # of each row, where a file has several
+    configs: dict[str, str] = field(default_factory=dict)  # of name = "hub": language → config
+    splits: dict[str, str] = field(default_factory=dict)  # of name = "hub": our split → theirs
+    held_out: float = 0.15
+    skip_bad: bool = False  # leave out rows that can't be read, or have no text or label
+    lexicons: str = ""  # folder of en-de.tsv, …; "": that in ``data``
+    translations: str = ""  # folder of en-de.train.tsv, …; "": that in ``data``
+
+    def problems(self) -> list[str]:
+        if self.name == "files" and not self.train:
+            return ["task.train is required where task.name is 'files'"]
+        if self.name == "hub" and (not self.data or not self.configs):
+            return [
+                "task.data (a dataset's name) and task.configs are required where task.name is 'hub'"
+            ]
+        if self.name in TASKS and not self.data:
+            return ["task.data is required: a folder with the task's files, or 'hub'"]
+        if not 0 < self.held_out < 1:
+            return [f"task.held_out is a share, in (0, 1), was: {self.held_out}"]
+        return []
+
+    @property
+    def lexicon_folder(self) -> Path:
+        return Path(self.lexicons) if self.lexicons else Path(self.data) / "lexicons"
+
+    @property
+    def translation_folder(self) -> Path:
+        return Path(self.translations) if self.translations else Path(self.data) / self.name / "mt"
+
+
+def opened(task: TaskConfig) -> Splits:
+    """The examples that a config means; nothing is read yet."""
+    if task.name == "files":
+        places = {"train": task.train, "dev": task.dev, "test": task.test}
+        columns = Columns(task.text, task.label, task.pair, task.id, task.language)
+        return OwnFiles(places, columns, task.source, task.supervised, task.skip_bad, task.held_out)
+    if task.name == "hub":
+        roles = {"text": task.text, "label": task.label, "pair": task.pair, "id": task.id}
+        named = {role: column for role, column in roles.items() if column}
+        return OwnHub(HubSource(task.data, named, task.configs, task.splits))
+    return NamedTask(task.name, task.data)
+
+
+def recorded(table: Mapping[str, Any]) -> TaskConfig:
+    """The ``[task]`` that a checkpoint was trained by, also of an earlier version."""
+    known = {each.name for each in fields(TaskConfig)}
+    return TaskConfig(**{name: value for name, value in table.items() if name in known})

@@ -1,0 +1,49 @@
+"""Ctrl-C in the middle of an epoch: the step under way is finished and kept."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+from transformers import TrainerCallback
+
+
+class Interruption(TrainerCallback):
+    """The first Ctrl-C ends the run after its step, with a checkpoint that the same command goes on from; a
+    second one ends it at once."""
+
+    def __init__(self) -> None:
+        self.asked = False
+
+    @contextlib.contextmanager
+    def watching(self) -> Iterator[None]:
+        if threading.current_thread() is not threading.main_thread():  # signals are not for others
+            yield
+            return
+        before = signal.getsignal(signal.SIGINT)
+
+        def ask(*_: object) -> None:
+            self.asked = True
+            signal.signal(signal.SIGINT, before)
+            print("xlt: stopping after this step; again: at once", file=sys.stderr)
+
+        signal.signal(signal.SIGINT, ask)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
+        if self.asked:
+            raise KeyboardInterrupt
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if self.asked:
+            control.should_save = control.should_training_stop = True
+
+    def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Half an epoch is not judged: a resumed run would remember a score that others never had."""
+        if self.asked:
+            control.should_evaluate = control.should_save = control.should_log = False

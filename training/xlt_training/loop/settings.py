@@ -1,0 +1,146 @@
+"""What a config may say, but for its methods. No torch here, which takes seconds to import: a typo is
+told before that."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import types
+import typing
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from xlt_serve.errors import ConfigError
+from xlt_training.data.task_config import OWN, TaskConfig
+from xlt_training.data.tasks import TASKS
+from xlt_training.loop import toml_tables
+from xlt_training.loop.toml_tables import unknown
+
+KEYS = ("encoder", "task", "train", "seed", "select", "method", "stage")
+
+FREEZE_ALL = 1000
+"""More layers than any encoder has."""
+
+
+@dataclass
+class TrainConfig:
+    """How one stage is trained."""
+
+    epochs: float = 3.0
+    learning_rate: float = 2e-5
+    batch_size: int = 32
+    accumulate: int = 1
+    max_length: int = 128
+    warm_up: float = 0.0
+    weight_decay: float = 0.01
+    clip: float = 1.0
+    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
+    max_steps: int = -1
+    group_by_length: bool = False  # batches of similar length: less padding, less random an order
+    freeze: int = -1  # 0: the embeddings stay as they are, n: and the lowest n layers; -1: nothing
+    head_first: float = 0.0  # epochs that train the head alone, before the first stage
+    head_rate: float = 1e-3  # learning rate of these
+
+    def problems(self) -> list[str]:
+        """What the types alone can't tell."""
+        out = []
+        for name in ("epochs", "learning_rate", "head_rate", "batch_size", "accumulate", "clip"):
+            if not 0 < getattr(self, name) < math.inf:
+                out.append(f"{name} must be positive, was: {getattr(self, name)}")
+        if not 0 <= self.weight_decay < math.inf:
+            out.append(f"weight_decay must be zero or more, was: {self.weight_decay}")
+        if not 0 <= self.head_first < math.inf:
+            out.append(f"head_first must be zero or more, was: {self.head_first}")
+        if self.max_length < 8:
+            out.append(f"max_length must be at least 8, was: {self.max_length}")
+        if self.freeze < -1:
+            out.append(f"freeze must be -1 or a number of layers, was: {self.freeze}")
+        if self.max_steps == 0 or self.max_steps < -1:
+            out.append(f"max_steps must be positive, or -1 for all, was: {self.max_steps}")
+        if not 0 <= self.warm_up < 1:
+            out.append(f"warm_up is a share of all steps, in [0, 1), was: {self.warm_up}")
+        return out
+
+
+def check(file: Path, overrides: Sequence[str]) -> None:
+    """A ConfigError for what is wrong in a config's own keys, ``[task]`` and ``[train]``."""
+    table, problems = toml_tables.read(file), list[str]()
+    for each in overrides:
+        if not each.startswith(("method.", "stage.")):
+            toml_tables.override(table, each, problems)
+    problems += [unknown(key, None, KEYS) for key in table if key not in KEYS]
+    for name, kind in (("task", TaskConfig), ("train", TrainConfig)):
+        if isinstance(table.get(name), dict):
+            made = parse(kind, table[name], f"{name}.", problems)
+            if isinstance(made, TaskConfig):
+                problems += task_problems(made)
+            elif isinstance(made, TrainConfig):
+                problems += [f"{name}.{problem}" for problem in made.problems()]
+    if problems:
+        raise ConfigError(file, problems)
+
+
+def task_problems(task: TaskConfig) -> list[str]:
+    if task.name not in (*TASKS, *OWN):
+        return [unknown("task.name", task.name, [*TASKS, *OWN])]
+    return task.problems()
+
+
+def parse(kind: type, table: dict[str, Any], prefix: str, problems: list[str]) -> Any:
+    """``kind`` built from a table; each unknown, missing or mistyped key is a problem."""
+    hints = typing.get_type_hints(kind)
+    known = {f.name: f for f in dataclasses.fields(kind) if f.name != "stages"}
+    for key in table:
+        if key not in known:
+            problems.append(unknown(f"{prefix}{key}", None, known))
+    values: dict[str, Any] = {}
+    failed = False
+    for name, spec in known.items():
+        hint = hints[name]
+        if name not in table:
+            if spec.default is dataclasses.MISSING and spec.default_factory is dataclasses.MISSING:
+                problems.append(f"{prefix}{name} is required")
+                failed = True
+        elif dataclasses.is_dataclass(hint):
+            if isinstance(table[name], dict):
+                values[name] = parse(hint, table[name], f"{prefix}{name}.", problems)  # type: ignore[arg-type]
+                failed = failed or values[name] is None
+            else:
+                problems.append(f"{prefix}{name} must be a table: write [{prefix}{name}]")
+                failed = True
+        else:
+            value, problem = _value(table[name], hint)
+            if problem:
+                problems.append(f"{prefix}{name} {problem}")
+                failed = True
+            values[name] = value
+    return None if failed else kind(**values)
+
+
+def _value(value: Any, hint: Any) -> tuple[Any, str]:
+    origin = typing.get_origin(hint)
+    if origin is Literal:
+        choices = typing.get_args(hint)
+        return value, "" if value in choices else f"must be one of {list(choices)}, was: {value!r}"
+    if origin in (typing.Union, types.UnionType):
+        tried = [_value(value, choice) for choice in typing.get_args(hint)]
+        return next((pair for pair in tried if not pair[1]), tried[0])
+    if origin is list:
+        if not isinstance(value, list):
+            return value, f"must be a list, was: {value!r}"
+        parts = [_value(part, typing.get_args(hint)[0]) for part in value]
+        return [part for part, _ in parts], next((problem for _, problem in parts if problem), "")
+    if origin is dict:
+        if not isinstance(value, dict) or not all(isinstance(v, str) for v in value.values()):
+            return value, f"must be a table of strings, was: {value!r}"
+        return value, ""
+    if hint is type(None):
+        return value, "" if value is None else f"must be empty, was: {value!r}"
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value), ""
+    # bool is a subclass of int: True must not pass as a number.
+    if isinstance(value, hint) and not (hint is int and isinstance(value, bool)):
+        return value, ""
+    return value, f"must be {hint.__name__}, was: {value!r}"

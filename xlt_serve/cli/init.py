@@ -1,0 +1,158 @@
+"""``xlt init``: looks at a file of labelled rows and writes a config for it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from xlt_serve.cli.parser import command, training_modules
+from xlt_serve.errors import DataError, UsageError
+from xlt_serve.files import formats, labelled
+from xlt_serve.files.labelled import Columns
+from xlt_serve.files.rows import numbered_rows, refuse, source_of
+
+MORE = """examples:
+  xlt init reviews.csv
+  xlt init reviews.csv --dev 'dev-{language}.csv' --out reviews.toml
+  xlt init tickets.jsonl --text body --label topic --skip-bad
+
+Then: xlt train reviews.toml --out runs/reviews"""
+
+CONFIG = """\
+# xlt train {name} --out {run}
+# Paths are relative to where the command runs. Every key: docs/training.md.
+encoder = "small"            # or a name on the Hugging Face hub, as xlm-roberta-base, or a folder
+seed = 0
+
+[task]
+name = "files"
+train = {train}
+{dev}text = {text}
+label = {label}
+{columns}source = {source}               # language of the labels that are trained on
+{supervised}{skip}
+[train]                      # suits the encoder that ships; for XLM-R: 2e-5, head_first = 0, freeze = -1
+epochs = {epochs}
+learning_rate = 1e-4
+batch_size = 16
+max_length = 128             # tokens that are read of a text
+warm_up = 0.1
+group_by_length = true
+head_first = 2               # epochs that train the head alone, so that the other languages stay in place
+freeze = 0                   # the embeddings stay as they are; -1: nothing is frozen
+"""
+
+
+def add(commands: Any) -> None:
+    sub = command(
+        commands, "init", run, "look at a file of labelled rows, write a config for it", MORE
+    )
+    sub.add_argument("file", metavar="FILE", help="CSV, TSV, JSONL or Parquet")
+    sub.add_argument(
+        "--dev", default="", metavar="FILE", help="dev rows: a file, a folder, dev-{language}.csv"
+    )
+    sub.add_argument("--text", default="", metavar="COL", help="default: by its name, else guessed")
+    sub.add_argument("--label", default="", metavar="COL")
+    sub.add_argument("--pair", default="", metavar="COL", help="the second text of a pair")
+    sub.add_argument("--id", default="", metavar="COL", help="shared by translations of a text")
+    sub.add_argument("--language-column", default="", metavar="COL")
+    sub.add_argument(
+        "--skip-bad", action="store_true", help="go on without rows that can't be read"
+    )
+    sub.add_argument("--out", type=Path, default=None, help="default: FILE's name, .toml")
+    sub.add_argument("--force", action="store_true", help="write over what is there")
+
+
+def run(options: argparse.Namespace) -> None:
+    (survey,) = training_modules("data.survey")
+    out = options.out or Path(Path(options.file).name.partition(".")[0] + ".toml")
+    if out.exists() and not options.force:
+        raise UsageError(out, "is there already", "give another --out, or --force")
+    source = source_of(Path(options.file))
+    bad: list[str] = []
+    rows = [row for _, row in numbered_rows(Path(options.file), bad)]
+    if not rows:
+        refuse(options.file, bad)
+        raise DataError(options.file, "has no rows")
+    given = Columns(options.text, options.label, options.pair, options.id, options.language_column)
+    columns = survey.guessed(rows, given)
+    if not columns.language:  # the train rows may be of one language, and the dev rows say theirs
+        files = labelled.files_of(options.dev).values()
+        there = [name for file in files for name in formats.columns(source_of(file))]
+        columns = replace(columns, language=survey.language_column(there))
+    bad = []
+    train = labelled.read(options.file, columns, "", bad, marked=False)
+    dev = labelled.read(options.dev, columns, "", bad, marked=False)
+    if not options.skip_bad:
+        refuse(options.file, [problem.removeprefix(f"{options.file} ") for problem in bad])
+    found = survey.survey(train, dev, told=all(row.language for row in train))
+    written = f"{source.format}, {source.encoding}"
+    written += f", fields apart by {source.delimiter!r}" if source.format == "csv" else ""
+    print(f"file        {options.file} ({written})")
+    print(f"columns     {_told(columns)}")
+    print("\n".join(found.lines()))
+    if bad:
+        print(f"! {len(bad)} bad rows are left out: {'; '.join(bad[:3])}")
+    out.write_text(
+        config_of(options, out, columns, found, columns.language in rows[0]), encoding="utf-8"
+    )
+    print(f"\n{out} is written. Next: xlt train {out} --out runs/{out.stem}")
+
+
+def config_of(
+    options: argparse.Namespace, out: Path, columns: Columns, found: Any, several: bool
+) -> str:
+    """``several``: the train rows say their languages."""
+    known = [language for language in found.languages if language != "unknown"]
+    source = known[0] if known else "en"
+    others = known[1:] if several else []
+    named = {name: getattr(columns, name) for name in ("pair", "id", "language")}
+    return CONFIG.format(
+        name=out,
+        run=f"runs/{out.stem}",
+        train=_toml(options.file),
+        dev=_dev(options.dev, others),
+        text=_toml(columns.text),
+        label=_toml(columns.label),
+        columns="".join(f"{name} = {_toml(value)}\n" for name, value in named.items() if value),
+        source=_toml(source),
+        supervised=_supervised(others),
+        skip="skip_bad = true\n" if options.skip_bad else "",
+        epochs=5 if found.rows < 5000 else 3,
+    )
+
+
+def _dev(place: str, others: Sequence[str]) -> str:
+    if place:
+        return f"dev = {_toml(place)}\n"
+    share = (
+        "# dev = …  # none: 15 % of the rows are held out, of each label alike (held_out = 0.15)\n"
+    )
+    if others:
+        share += f"#           and rows in {', '.join(others)} are judged on\n"
+    return share
+
+
+def _supervised(others: Sequence[str]) -> str:
+    if not others:
+        return ""
+    listed = ", ".join(_toml(language) for language in others)
+    return f"# supervised = [{listed}]  # to train on the rows of these languages, too\n"
+
+
+def _told(columns: Columns) -> str:
+    roles = {"text": columns.text, "label": columns.label, "pair": columns.pair, "id": columns.id}
+    return ", ".join(
+        f"{role} = {name}"
+        for role, name in (roles | {"language": columns.language}).items()
+        if name
+    )
+
+
+def _toml(text: str) -> str:
+    """A string as TOML has it: JSON's are a part of them."""
+    return json.dumps(text, ensure_ascii=False)

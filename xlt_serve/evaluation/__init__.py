@@ -1,0 +1,1 @@
+"""How good is a classifier on labelled rows: scores, intervals, comparisons, reports. No torch."""

@@ -1,0 +1,183 @@
+"""How a text file is written: its encoding, and what stands between the fields of CSV."""
+
+from __future__ import annotations
+
+import codecs as registry
+import csv
+import io
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import IO
+
+from xlt_serve.errors import DataError, UsageError
+from xlt_serve.files import codecs
+from xlt_serve.files.places import Source, opened
+from xlt_serve.text.language import detect
+
+DELIMITERS = (",", ";", "\t", "|")
+SAMPLE = 1 << 16
+"""Bytes that are looked at."""
+RECORDS = 50
+SURE = 0.9
+"""From here on the language of a text says which encoding it is in."""
+
+MARKS = {
+    registry.BOM_UTF8: "utf-8",
+    registry.BOM_UTF32_LE: "utf-32",
+    registry.BOM_UTF32_BE: "utf-32",
+    registry.BOM_UTF16_LE: "utf-16",
+    registry.BOM_UTF16_BE: "utf-16",
+}
+"""What a file begins with; a longer mark before a shorter one that it begins with."""
+
+LEGACY = {
+    "cp1252": ("de", "en", "es", "fr", "it", "nl", "pt"),
+    "cp1250": ("pl",),
+    "cp1251": ("bg", "ru"),
+    "cp1253": ("el",),
+    "cp1254": ("tr",),
+    "cp1256": ("ar", "ur"),
+    "cp874": ("th",),
+    "cp1258": ("vi",),
+    "gb18030": ("zh",),
+    "shift_jis": ("ja",),
+    "cp949": ("ko",),
+}
+"""Encodings of before, and the languages that were written in them."""
+
+
+def sniffed(source: Source) -> Source:
+    """With its encoding and delimiter, by what it begins with; pipes and Parquet as they are."""
+    if source.is_pipe or source.format == "parquet":
+        return source
+    sample = beginning(source)
+    encoding = encoding_of(sample)
+    found = replace(source, encoding=encoding)
+    if source.format != "csv":
+        return found
+    text = _decoded(sample, encoding) or ""
+    return replace(found, delimiter=delimiter_of(text))
+
+
+def beginning(source: Source) -> bytes:
+    with opened(source) as raw:
+        try:
+            return codecs.decompressed(raw, source.codec).read(SAMPLE)
+        except codecs.ERRORS as error:
+            if codecs.is_damage(error, source.codec):
+                raise codecs.damaged(source.url, error) from None
+            raise
+
+
+def encoding_of(sample: bytes) -> str:
+    """UTF-8 where most of it can be; else an encoding in which the text is surely in a language that was
+    written in it. UTF-8 again where there is none: the rows that it does not fit say so themselves."""
+    for mark, encoding in MARKS.items():
+        if sample.startswith(mark):
+            return encoding
+    zeros = [sample[start::2].count(0) for start in (0, 1)]
+    if max(zeros) > len(sample) // 8:
+        return "utf-16-le" if zeros[1] > zeros[0] else "utf-16-be"
+    marked = [line for line in sample.splitlines() if not line.isascii()]
+    if 2 * sum(_decoded(line, "utf-8") is not None for line in marked) >= len(marked):
+        return "utf-8"
+    sure = {encoding: _likely(sample, encoding) for encoding in LEGACY}
+    best = max(sure, key=lambda encoding: sure[encoding])
+    return best if sure[best] >= SURE else "utf-8"
+
+
+def _likely(sample: bytes, encoding: str) -> float:
+    """How sure it is that the text, read so, is in one of its languages."""
+    text = _decoded(sample, encoding)
+    if text is None:
+        return 0.0
+    lines = [line for line in text.splitlines() if not line.isascii()]
+    found = detect(" ".join(lines))
+    return found.confidence if found.language in LEGACY[encoding] else 0.0
+
+
+def delimiter_of(text: str) -> str:
+    """That which gives the most records as many fields as the first line, and several."""
+    scores = {delimiter: _consistent(text, delimiter) for delimiter in DELIMITERS}
+    best = max(scores, key=lambda delimiter: scores[delimiter])
+    return best if scores[best] > (0.0, 1) else DELIMITERS[0]
+
+
+def _consistent(text: str, delimiter: str) -> tuple[float, int]:
+    """The share of records that are as long as the header, and its length."""
+    records: list[int] = []
+    try:
+        for record in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter):
+            if record:
+                records.append(len(record))
+            if len(records) > RECORDS:
+                break
+    except csv.Error:
+        return 0.0, 1
+    if len(records) < RECORDS and len(records) > 1:
+        records.pop()  # it may be cut
+    if not records or records[0] == 1:
+        return 0.0, 1
+    return sum(length == records[0] for length in records) / len(records), records[0]
+
+
+def check(encoding: str) -> str:
+    """The name of an encoding as Python has it."""
+    try:
+        return registry.lookup(encoding).name
+    except LookupError:
+        raise UsageError(
+            f"encoding={encoding}",
+            "is not known",
+            f"name one of utf-8, utf-16, {', '.join(LEGACY)}",
+        ) from None
+
+
+def _decoded(sample: bytes, encoding: str) -> str | None:
+    """None where it is not in this encoding; its last character may be cut."""
+    try:
+        return registry.getincrementaldecoder(encoding)().decode(sample)
+    except (UnicodeDecodeError, UnicodeError):
+        return None
+
+
+def as_utf8(stream: IO[bytes], encoding: str, place: str) -> IO[bytes]:
+    """The same text in UTF-8."""
+    if encoding in ("utf-8", "utf_8"):
+        return stream
+    return io.BufferedReader(_Transcoded(_pieces(stream, encoding, place)), SAMPLE)
+
+
+def _pieces(stream: IO[bytes], encoding: str, place: str) -> Iterator[bytes]:
+    decoder = registry.getincrementaldecoder(encoding)()
+    done, last = 0, False
+    while not last:
+        piece = stream.read(SAMPLE)
+        last = not piece
+        try:
+            text = decoder.decode(piece, final=last)
+        except UnicodeDecodeError as error:
+            raise DataError(
+                place,
+                f"is not valid {encoding} (near byte {done + error.start})",
+                "name another encoding, or save it as UTF-8",
+            ) from None
+        done += len(piece)
+        if text:
+            yield text.encode("utf-8", "surrogatepass")
+
+
+class _Transcoded(io.RawIOBase):
+    """Pieces of bytes as a stream."""
+
+    def __init__(self, pieces: Iterator[bytes]) -> None:
+        self._pieces, self._rest = pieces, b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        self._rest = self._rest or next(self._pieces, b"")
+        size = min(len(buffer), len(self._rest))
+        buffer[:size], self._rest = self._rest[:size], self._rest[size:]
+        return size

@@ -1,0 +1,147 @@
+"""Labelled texts in files of one's own: one file for all languages, or one for each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeAlias
+
+from xlt_serve.errors import DataError
+from xlt_serve.files import codecs
+from xlt_serve.files.rows import Row, numbered_rows
+
+Place: TypeAlias = str | Mapping[str, str]
+"""A file; a pattern with ``{language}``; a folder with a file for each language; or language → file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """What the columns are called; "" for what there is not."""
+
+    text: str = "text"
+    label: str = "label"
+    pair: str = ""
+    id: str = ""
+    language: str = ""
+
+    def needed(self) -> list[str]:
+        """Those that every row must fill."""
+        return [name for name in (self.text, self.label, self.pair, self.language) if name]
+
+    def check(self, names: Sequence[str], place: object) -> None:
+        roles = {"text": self.text, "label": self.label, "pair": self.pair, "id": self.id}
+        for role, name in (roles | {"language": self.language}).items():
+            if name and name not in names:
+                raise DataError(
+                    place,
+                    f"has no column {name!r} (for {role}); it has: {', '.join(names)}",
+                    "name another",
+                )
+
+
+@dataclass(frozen=True, slots=True)
+class Labelled:
+    """``id`` is shared by translations of one text."""
+
+    text: str
+    label: str
+    language: str
+    pair: str | None = None
+    id: str = ""
+
+    @property
+    def item(self) -> str | tuple[str, str]:
+        """As a classifier takes it."""
+        return self.text if self.pair is None else (self.text, self.pair)
+
+
+def read(
+    place: Place, columns: Columns, language: str, bad: list[str], marked: bool = True
+) -> list[Labelled]:
+    """The rows of all files of a place, ``language`` where nothing says another. Of rows that can't be
+    read, or have no text or label, a sentence goes into ``bad``. ``marked``: every file must have the
+    column of languages."""
+    out: list[Labelled] = []
+    for told, file in files_of(place).items():
+        problems: list[str] = []
+        rows = numbered_rows(file, problems)
+        here = columns
+        if rows and not marked and columns.language not in rows[0][1]:
+            here = replace(columns, language="")
+        found = labelled(rows, here, told or language, file, problems)
+        bad += [f"{file} {problem}" for problem in problems]
+        if not found and not problems:
+            raise DataError(file, "has no rows")
+        out += found
+    return out
+
+
+def labelled(
+    rows: Sequence[tuple[int, Row]],
+    columns: Columns,
+    language: str,
+    place: object,
+    bad: list[str],
+) -> list[Labelled]:
+    """Numbered rows as labelled texts; a missing column is an error that names those there are."""
+    if rows:
+        columns.check(list(rows[0][1]), place)
+    out = []
+    for number, row in rows:
+        if empty := [name for name in columns.needed() if not row[name].strip()]:
+            bad.append(f"row {number}: has an empty {empty[0]}")
+            continue
+        out.append(
+            Labelled(
+                text=row[columns.text],
+                label=row[columns.label],
+                language=row[columns.language].strip() if columns.language else language,
+                pair=row[columns.pair] if columns.pair else None,
+                id=row[columns.id] if columns.id else str(number - 1),
+            )
+        )
+    return out
+
+
+def files_of(place: Place) -> dict[str, Path]:
+    """Language → file; "" stands for one file of all languages."""
+    if isinstance(place, Mapping):
+        return {language: Path(file) for language, file in place.items()}
+    if not place:
+        return {}
+    if "{language}" in place:
+        return _by_pattern(place)
+    if Path(place).is_dir():
+        return _in_folder(Path(place))
+    return {"": Path(place)}
+
+
+def _by_pattern(pattern: str) -> dict[str, Path]:
+    before, _, after = pattern.partition("{language}")
+    folder = Path(before + "x").parent
+    start = before.rpartition("/")[2]
+    found = {
+        file.name.removeprefix(start).removesuffix(after): file
+        for file in sorted(folder.glob(f"{start}*{after}"))
+    }
+    if not found:
+        raise DataError(pattern, "matches no file", "check the folder and the ending")
+    return found
+
+
+def _in_folder(folder: Path) -> dict[str, Path]:
+    """Each file by the last part of its name: ``de.csv``, ``dev-de.csv``, ``dev_de.csv.gz``."""
+    out: dict[str, Path] = {}
+    for file in sorted(folder.iterdir()):
+        if file.name.startswith(".") or codecs.told_by(file.name)[0] in (None, "txt"):
+            continue
+        language = file.name.partition(".")[0].replace("_", "-").rpartition("-")[2]
+        if language in out:
+            raise DataError(
+                folder, f"has two files of {language!r}: {out[language].name} and {file.name}"
+            )
+        out[language] = file
+    if not out:
+        raise DataError(folder, "has no file of rows", "name them as dev-de.csv")
+    return out
