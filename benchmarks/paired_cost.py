@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from xlt_training.export import checkpoint as export
+from xlt_training.exporting import checkpoint as export
 
 from benchmarks.paired_data import SOURCE, Language
 from xlt_serve import bundle as bundles

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from xlt_training.export import graph as graphs_of
-from xlt_training.export import int8 as quantize
-from xlt_training.export import weights
+from xlt_training.exporting import graph as graphs_of
+from xlt_training.exporting import int8 as quantize
+from xlt_training.exporting import weights
 from xlt_training.loop.network import Classifier
 from xlt_training.loop.pretrained import load_classifier, load_tokenizer, save_tokenizer
 from xlt_training.methods.xmixup import XMixup

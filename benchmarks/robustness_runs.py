@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from xlt_training.data import languages, load_split
-from xlt_training.export import checkpoint as export
+from xlt_training.exporting import checkpoint as export
 from xlt_training.loop import config, trainer
 from xlt_training.loop.types import Example
 from xlt_training.methods.noise import Noise as NoiseMethod

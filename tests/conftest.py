@@ -319,14 +319,14 @@ def pair_checkpoint(
 
 @pytest.fixture(scope="session")
 def bundle(tmp_path_factory: pytest.TempPathFactory, checkpoint: Path) -> Path:
-    from xlt_training.export import checkpoint as export
+    from xlt_training.exporting import checkpoint as export
 
     return once(tmp_path_factory, "toy", lambda out: export.export(checkpoint, out))
 
 
 @pytest.fixture(scope="session")
 def pair_bundle(tmp_path_factory: pytest.TempPathFactory, pair_checkpoint: Path) -> Path:
-    from xlt_training.export import checkpoint as export
+    from xlt_training.exporting import checkpoint as export
 
     return once(tmp_path_factory, "toy-pairs", lambda out: export.export(pair_checkpoint, out))
 

@@ -62,11 +62,12 @@ SERVING[""] = {"classifier", "client", "errors", "types"}  # the public names
 # Of training's rooms: modules of loop, methods and data import each other, but never in a circle.
 _CORE = {"data", "loop", "methods"}
 TRAINING: dict[str, set[str]] = {
-    "": set(),
+    "": {"api"},
+    "api": {*_CORE, "exporting"},
     **dict.fromkeys(_CORE, _CORE),
-    "export": _CORE,
+    "exporting": _CORE,
     "analysis": _CORE,
-    "encoders": {*_CORE, "export"},
+    "encoders": {*_CORE, "exporting"},
 }
 
 # What a package may import of our other packages and of the training stack.

@@ -115,7 +115,7 @@ def test_a_folder_called_training_shadows_nothing(source: str, site: Path, tmp_p
         path = f"{tmp_path / 'more'}:{site}"
     (tmp_path / "training").mkdir()
     (tmp_path / "training" / "__init__.py").write_text("raise SystemExit('the wrong one')")
-    code = "import xlt_training.export, xlt_serve; print(xlt_training.__file__)"
+    code = "import xlt_training.exporting, xlt_serve; print(xlt_training.__file__)"
     found = run(["-c", code], tmp_path, path).strip()
     assert Path(found).is_relative_to(path.split(":")[-1])
     assert "topics" in run(["-m", "xlt_serve.cli", "inspect", "topics"], tmp_path, path)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from xlt_training.export import checkpoint as export
+from xlt_training.exporting import checkpoint as export
 from xlt_training.loop import model as models
 from xlt_training.loop import trainer
 from xlt_training.loop.types import Example

@@ -80,7 +80,7 @@ def _add_optional(sub: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    (export,) = training_modules("export.checkpoint")
+    (export,) = training_modules("exporting.checkpoint")
     wanted = {field: getattr(options, field) for field in export.Order.__dataclass_fields__}
     made = export.export(options.checkpoint, options.out, export.Order(**wanted))
     size = sum(file.stat().st_size for file in made.path.rglob("*") if file.is_file())

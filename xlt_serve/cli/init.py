@@ -36,15 +36,13 @@ label = {label}
 {columns}source = {source}               # language of the labels that are trained on
 {supervised}{skip}
 [train]                      # suits the encoder that ships; for XLM-R: 2e-5, head_first = 0, freeze = -1
-epochs = {epochs}
-learning_rate = 1e-4
-batch_size = 16
-max_length = 128             # tokens that are read of a text
-warm_up = 0.1
-group_by_length = true
-head_first = 2               # epochs that train the head alone, so that the other languages stay in place
-freeze = 0                   # the embeddings stay as they are; -1: nothing is frozen
-"""
+{train_table}"""
+
+ABOUT = {
+    "head_first": "epochs that train the head alone, so that the other languages stay in place",
+    "freeze": "the embeddings stay as they are; -1: nothing is frozen",
+    "group_by_length": "texts of similar length together",
+}
 
 
 def add(commands: Any) -> None:
@@ -107,6 +105,8 @@ def config_of(
     options: argparse.Namespace, out: Path, columns: Columns, found: Any, several: bool
 ) -> str:
     """``several``: the train rows say their languages."""
+    (chosen,) = training_modules("loop.settings")
+    settings = chosen.defaults("small")
     known = [language for language in found.languages if language != "unknown"]
     source = known[0] if known else "en"
     others = known[1:] if several else []
@@ -122,8 +122,13 @@ def config_of(
         source=_toml(source),
         supervised=_supervised(others),
         skip="skip_bad = true\n" if options.skip_bad else "",
-        epochs=5 if found.rows < 5000 else 3,
+        train_table="".join(_setting(name, value) for name, value in settings.items()),
     )
+
+
+def _setting(name: str, value: object) -> str:
+    line = f"{name} = {json.dumps(value)}"
+    return f"{line:28} # {ABOUT[name]}\n" if name in ABOUT else f"{line}\n"
 
 
 def _dev(place: str, others: Sequence[str]) -> str:

@@ -598,7 +598,7 @@ def test_the_texts_are_many_languages_and_lengths() -> None:
 
 @pytest.mark.slow
 def test_against_transformers_on_the_same_weights(checkpoint: Path, tmp_path: Path) -> None:
-    from xlt_training.export import checkpoint as export
+    from xlt_training.exporting import checkpoint as export
 
     made = export.export(checkpoint, tmp_path / "bundle")
     points, notes = peers.measure(

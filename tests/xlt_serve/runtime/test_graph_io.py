@@ -19,7 +19,7 @@ OF_TRANSFORMERS = tuple(
     f"training/xlt_training/{room}/" for room in ("loop", "methods", "analysis", "encoders")
 )
 # Elsewhere, "row" and "noise" are other things as well.
-WITH_FEEDS = ("xlt_serve/runtime/", "xlt_serve/modes/", "training/xlt_training/export/")
+WITH_FEEDS = ("xlt_serve/runtime/", "xlt_serve/modes/", "training/xlt_training/exporting/")
 
 
 def test_pad() -> None:

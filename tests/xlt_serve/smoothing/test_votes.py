@@ -12,7 +12,7 @@ from statistics import NormalDist
 import numpy as np
 import numpy.typing as npt
 import pytest
-from xlt_training.export import checkpoint as export
+from xlt_training.exporting import checkpoint as export
 
 from tests.xlt_serve.smoothing.near_boundary import changed_votes
 from xlt_serve import load, modes

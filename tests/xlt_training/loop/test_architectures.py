@@ -18,8 +18,8 @@ from transformers import (
     ModernBertForSequenceClassification,
     PreTrainedModel,
 )
-from xlt_training.export import graph, parity, weights
-from xlt_training.export import int8 as quantize
+from xlt_training.exporting import graph, parity, weights
+from xlt_training.exporting import int8 as quantize
 from xlt_training.loop import config, pretrained, trainer
 from xlt_training.loop.model import load
 from xlt_training.loop.network import Classifier

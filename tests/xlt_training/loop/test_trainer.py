@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import Trainer
 from xlt_training.data import load_split
-from xlt_training.export import trained
+from xlt_training.exporting import trained
 from xlt_training.loop import config, model, trainer
 from xlt_training.loop.learner import Grouped, Learner, dev_score, tensors
 from xlt_training.loop.report import curves

@@ -11,8 +11,8 @@ import torch
 from safetensors.torch import load_file
 from transformers import Trainer
 from xlt_training.data import load_split
-from xlt_training.export import checkpoint as export
-from xlt_training.export import gate, trained
+from xlt_training.exporting import checkpoint as export
+from xlt_training.exporting import gate, trained
 from xlt_training.loop import composition, config, evaluate, fisher, trainer
 from xlt_training.loop import model as models
 from xlt_training.loop.config import Config, Stage

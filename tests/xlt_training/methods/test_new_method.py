@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from xlt_training.export import checkpoint as export
+from xlt_training.exporting import checkpoint as export
 from xlt_training.loop import config, recipes, trainer
 from xlt_training.loop.method import Method, Objective, TrainedNoise, Trait
 from xlt_training.loop.network import Classifier

@@ -17,7 +17,7 @@ from typing import Any
 
 from xlt_serve import bundle as bundles
 from xlt_training.encoders import dictionaries, free_sets
-from xlt_training.export import checkpoint as export
+from xlt_training.exporting import checkpoint as export
 from xlt_training.loop import config, pretrained, trainer
 
 ROOT = Path(__file__).parent.parent.parent.parent

@@ -27,7 +27,7 @@ from xlt_serve.errors import ExportRefused
 from xlt_serve.modes.zero_shot import TEMPLATE, Scorer
 from xlt_training.data import languages, load_split
 from xlt_training.encoders.make import SENSITIVE
-from xlt_training.export import checkpoint as export
+from xlt_training.exporting import checkpoint as export
 from xlt_training.loop import config, model, pretrained, trainer
 from xlt_training.loop.settings import FREEZE_ALL
 from xlt_training.loop.types import Example

@@ -15,7 +15,7 @@ from pathlib import Path
 from xlt_serve import bundle as bundles
 from xlt_serve.bundle import Bundle
 from xlt_training.encoders import make
-from xlt_training.export import checkpoint as export
+from xlt_training.exporting import checkpoint as export
 from xlt_training.loop import config, trainer
 
 NAME = "topics-paired"

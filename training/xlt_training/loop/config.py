@@ -4,7 +4,7 @@ message."""
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -58,6 +58,14 @@ class Config:
 def load(file: Path, overrides: Sequence[str] = ()) -> Config:
     """Read, override, check. ``overrides`` are ``dotted.key=value`` with TOML values."""
     return _checked(toml_tables.read(file), overrides, file, [])
+
+
+def of(table: dict[str, Any], settings: Mapping[str, Any], said: str) -> Config:
+    """The same of a table; ``settings``: more values by their dotted keys."""
+    problems: list[str] = []
+    for key, value in settings.items():
+        toml_tables.put(table, key, value, f"setting {key!r}", problems)
+    return _checked(table, (), said, problems)
 
 
 def named(task: str, methods: str | Sequence[str], overrides: Sequence[str] = ()) -> Config:

@@ -11,10 +11,10 @@ import pytest
 import torch
 from onnx import numpy_helper
 from xlt_training.data import load_split
-from xlt_training.export import checkpoint as export
-from xlt_training.export import fp16 as half
-from xlt_training.export import gate, graph, parity, speed, tensorrt, trained, weights
-from xlt_training.export import int8 as quantize
+from xlt_training.exporting import checkpoint as export
+from xlt_training.exporting import fp16 as half
+from xlt_training.exporting import gate, graph, parity, speed, tensorrt, trained, weights
+from xlt_training.exporting import int8 as quantize
 from xlt_training.loop import config, evaluate, model, trainer
 from xlt_training.loop.network import Classifier as Network
 from xlt_training.loop.types import Example

@@ -23,10 +23,10 @@ from xlt_serve.classifier import Classifier as Served
 from xlt_serve.errors import ExportRefused, UsageError
 from xlt_serve.text import synonyms
 from xlt_serve.text.synonyms import Table
-from xlt_training.export import fp16 as half
-from xlt_training.export import gate, parity, speed, tensorrt, trained, trim, weights
-from xlt_training.export import graph as graphs_of
-from xlt_training.export import int8 as quantize
+from xlt_training.exporting import card, gate, parity, speed, tensorrt, trained, trim, weights
+from xlt_training.exporting import fp16 as half
+from xlt_training.exporting import graph as graphs_of
+from xlt_training.exporting import int8 as quantize
 from xlt_training.loop import model as models
 from xlt_training.loop import pretrained
 from xlt_training.loop.method import Method
@@ -207,7 +207,9 @@ def attempt(source: Loaded, order: Order, folder: Path) -> Path:
         )
     else:
         print("not calibrated: the task's data are not there, give --data DIR", file=sys.stderr)
-    bundles.save(folder, replace(manifest, checks=checks))
+    manifest = replace(manifest, checks=checks)
+    (folder / card.NAME).write_text(card.card(manifest), encoding="utf-8")
+    bundles.save(folder, manifest)
     return folder
 
 

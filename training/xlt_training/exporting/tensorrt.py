@@ -19,7 +19,7 @@ from onnx import TensorProto, numpy_helper
 from xlt_serve.errors import XltError, first_line
 from xlt_serve.runtime import onnx_file as onnxfile
 from xlt_serve.runtime import shapes
-from xlt_training.export.tensorrt_operators import ALL, CONSTANT, OPERATORS, QUANTISED
+from xlt_training.exporting.tensorrt_operators import ALL, CONSTANT, OPERATORS, QUANTISED
 
 OPSETS = (9, 23)  # 23 has Attention, which TensorRT 10.14 is the first to parse
 TENSORRT = "TensorRT 10.14"

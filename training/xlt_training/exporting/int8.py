@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from xlt_training.export import attention_heads as heads
+from xlt_training.exporting import attention_heads as heads
 
 BLOCK = 64
 RUNTIME = "com.microsoft"  # onnxruntime's domain: int8 graphs run there and nowhere else

@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
-from xlt_training.export import attention_heads as heads
+from xlt_training.exporting import attention_heads as heads
 
 WIDTH, HEADS = 24, 3
 

@@ -20,7 +20,7 @@ from xlt_serve.runtime.steps import RunRequest
 from xlt_serve.smoothing.noise import Noise
 from xlt_serve.text.tokens import Piece
 from xlt_training.data import opened, recorded
-from xlt_training.export import invariance
+from xlt_training.exporting import invariance
 from xlt_training.loop import evaluate
 from xlt_training.loop.method import Pairing
 from xlt_training.loop.model import Description

@@ -11,8 +11,8 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerFast
-from xlt_training.export import checkpoint as export
-from xlt_training.export import trim
+from xlt_training.exporting import checkpoint as export
+from xlt_training.exporting import trim
 from xlt_training.loop import model
 from xlt_training.loop.network import Classifier
 

@@ -1,4 +1,4 @@
-"""xlt_training.export.tensorrt: which graphs TensorRT takes, judged without a GPU."""
+"""xlt_training.exporting.tensorrt: which graphs TensorRT takes, judged without a GPU."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from xlt_training.export import fp16 as half
-from xlt_training.export import int8 as quantize
-from xlt_training.export import tensorrt
-from xlt_training.export.tensorrt_operators import OPERATORS
+from xlt_training.exporting import fp16 as half
+from xlt_training.exporting import int8 as quantize
+from xlt_training.exporting import tensorrt
+from xlt_training.exporting.tensorrt_operators import OPERATORS
 
 from tests import graphs
 from xlt_serve.bundle import MODELS, Bundle

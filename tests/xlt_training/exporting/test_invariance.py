@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from xlt_training.export import gate, invariance
+from xlt_training.exporting import gate, invariance
 
 from xlt_serve import bundle as bundles
 from xlt_serve import load

@@ -1,0 +1,75 @@
+"""Training from Python: ``fit(train, out)``, then ``export(out, bundle)``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from xlt_serve.bundle import Bundle
+from xlt_serve.files.labelled import Place
+from xlt_training.exporting import checkpoint
+from xlt_training.loop import config, trainer
+from xlt_training.loop.settings import defaults
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A finished run. ``dev_score``: by which its best epoch was chosen; ``languages``: accuracy on the dev
+    rows of each."""
+
+    checkpoint: Path
+    dev_score: float
+    languages: dict[str, float]
+
+
+def fit(
+    train: Place,
+    out: str | Path,
+    *,
+    dev: Place = "",
+    text: str = "text",
+    label: str = "label",
+    pair: str = "",
+    language: str = "",
+    source: str = "en",
+    encoder: str = "small",
+    methods: str | Sequence[str] = "vanilla",
+    settings: Mapping[str, Any] | None = None,
+) -> Fitted:
+    """Train on a file of labelled rows, or go on where a stopped run left off.
+
+    ``train`` and ``dev``: a file, a folder with a file for each language, a pattern with ``{language}``, or
+    language → file; ``language``: the column that says it; ``methods``: by name, the outermost first;
+    ``settings``: any key of a config, as ``{"train.epochs": 3}``. Settings that are not given suit the
+    encoder.
+    """
+    names = methods.split(",") if isinstance(methods, str) else list(methods)
+    task = {
+        "name": "files",
+        "train": _plain(train),
+        "dev": _plain(dev),
+        "text": text,
+        "label": label,
+    }
+    table: dict[str, Any] = {
+        "encoder": encoder,
+        "task": task | {"pair": pair, "language": language, "source": source},
+        "train": defaults(encoder),
+        "method": [{"name": name} for name in names],
+    }
+    made = config.of(table, settings or {}, "fit")
+    found = trainer.train(made, Path(out))
+    accuracies = {name: row["accuracy"] for name, row in found["languages"].items()}
+    return Fitted(Path(out), found["dev_score"], accuracies)
+
+
+def export(fitted: Fitted | str | Path, out: str | Path, **order: Any) -> Bundle:
+    """The bundle of a run; ``order``: the options of ``xlt export`` (``precision="int8"``, …)."""
+    place = fitted.checkpoint if isinstance(fitted, Fitted) else Path(fitted)
+    return checkpoint.export(place, Path(out), checkpoint.Order(**order))
+
+
+def _plain(place: Place) -> str | dict[str, str]:
+    return place if isinstance(place, str) else {name: str(file) for name, file in place.items()}
