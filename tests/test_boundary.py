@@ -34,6 +34,7 @@ def test_the_public_names_are_these() -> None:
         "Failure",
         "Prediction",
         "XltError",
+        "__version__",
         "load",
     ]
     assert all(hasattr(xlt_serve, name) for name in xlt_serve.__all__)

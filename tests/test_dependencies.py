@@ -33,6 +33,7 @@ LISTS = {
     "xlt_serve.deploy": ("serve", "gpu"),
     "xlt_serve.signing": ("sign",),
     "xlt_serve.scoring": ("score",),
+    "xlt_serve.files": ("score", "train"),
     "xlt_serve.scoring.cluster": ("ray",),
     "xlt_serve.translation": ("translate",),
     "xlt_training": ("train",),

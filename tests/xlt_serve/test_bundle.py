@@ -40,7 +40,7 @@ def test_what_is_saved_is_loaded(bundle: Path) -> None:
 
 def test_nothing_in_it_is_a_pickle(bundle: Path) -> None:
     for file in bundle.rglob("*"):
-        assert file.suffix in {".onnx", ".bin", ".json", ".jinja"}
+        assert file.suffix in {".onnx", ".bin", ".json", ".jinja", ".md"}
         assert file.read_bytes()[:2] not in (b"PK", b"\x80\x04", b"\x80\x02")
 
 

@@ -17,7 +17,7 @@ def test_two_calls_make_a_bundle_that_answers(
 ) -> None:
     folder = toy_data / "sib200"
     fitted = fit(
-        str(folder / "train-en.tsv"),
+        folder / "train-en.tsv",
         tmp_path / "run",
         dev=f"{folder}/dev-{{language}}.tsv",
         encoder=str(encoders["xlm-roberta"]),

@@ -25,10 +25,10 @@ class Fitted:
 
 
 def fit(
-    train: Place,
+    train: Place | Path,
     out: str | Path,
     *,
-    dev: Place = "",
+    dev: Place | Path = "",
     text: str = "text",
     label: str = "label",
     pair: str = "",
@@ -45,6 +45,7 @@ def fit(
     ``settings``: any key of a config, as ``{"train.epochs": 3}``. Settings that are not given suit the
     encoder.
     """
+    encoder = (settings or {}).get("encoder", encoder)
     names = methods.split(",") if isinstance(methods, str) else list(methods)
     task = {
         "name": "files",
@@ -71,5 +72,7 @@ def export(fitted: Fitted | str | Path, out: str | Path, **order: Any) -> Bundle
     return checkpoint.export(place, Path(out), checkpoint.Order(**order))
 
 
-def _plain(place: Place) -> str | dict[str, str]:
-    return place if isinstance(place, str) else {name: str(file) for name, file in place.items()}
+def _plain(place: Place | Path) -> str | dict[str, str]:
+    if isinstance(place, str | Path):
+        return str(place)
+    return {name: str(file) for name, file in place.items()}

@@ -71,6 +71,8 @@ def add(commands: Any) -> None:
 def run(options: argparse.Namespace) -> None:
     from xlt_serve.evaluation import comparison, findings, page
 
+    if options.html and not options.html.parent.is_dir():
+        raise UsageError(options.html, "its folder is not there", "make it first")
     systems = systems_of(options)
     settings = settings_of(options)
     rows = rows_of(options, source_of(next(iter(systems.values()))[0]))
@@ -87,16 +89,16 @@ def run(options: argparse.Namespace) -> None:
     if len(found) > 1:
         judgements = {name: [one.answers for one in runs] for name, runs in found.items()}
         comparisons = comparison.compared(judgements, models[0].source)
-    if options.html:
-        options.html.write_text(page.page(models, comparisons), encoding="utf-8")
     if options.json:
         values = {"models": [each.to_dict() for each in models]}
         print(json.dumps(values | {"comparisons": [asdict(each) for each in comparisons]}))
-        return
-    told = [line for each in models for line in findings.lines(each)] if not comparisons else []
-    if len(models) == 1:
-        told += ["", *findings.label_lines(models[0])]
-    print("\n".join([*told, *findings.comparison_lines(comparisons)]))
+    else:
+        told = [line for each in models for line in findings.lines(each)] if not comparisons else []
+        if len(models) == 1:
+            told += ["", *findings.label_lines(models[0])]
+        print("\n".join([*told, *findings.comparison_lines(comparisons)]))
+    if options.html:
+        options.html.write_text(page.page(models, comparisons), encoding="utf-8")
 
 
 def systems_of(options: argparse.Namespace) -> dict[str, list[Path]]:
@@ -110,6 +112,8 @@ def systems_of(options: argparse.Namespace) -> dict[str, list[Path]]:
         name, equals, places = each.partition("=")
         if not equals or not words(places):
             raise UsageError(f"--compare {each}", "is not NAME=MODEL,…", "name it: a=runs/1,runs/2")
+        if name in out:
+            raise UsageError(f"--compare {each}", f"{name} is there already", f"{name}=RUN,RUN")
         out[name] = [Path(place) for place in words(places)]
     if len(out) < 2:
         raise UsageError("--compare", "takes two names or more", "give a=… b=…")
@@ -140,7 +144,7 @@ def rows_of(options: argparse.Namespace, source: str) -> list[Any]:
             for problem in bad:
                 print(f"left out: {problem}", file=sys.stderr)
         else:
-            refuse(options.file, bad)
+            refuse(options.file, bad, "mend them, or leave them out with --skip-bad")
     else:
         rows = task_rows(options)
     there = sorted({row.language for row in rows})
@@ -207,6 +211,8 @@ def judged(
             )
         evaluate, model = training_modules("loop.evaluate", "loop.model")
         network, description = model.load(place)
+        if options.max_length:
+            network.encoding.max_length = min(options.max_length, network.encoding.max_length)
         judging.refuse_others(rows, description.labels, description.pair, place)
         found = evaluate.answers_of(network, rows, settings)
         return Judged(str(place), "", description.source_language, found)

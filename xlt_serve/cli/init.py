@@ -24,7 +24,7 @@ Then: xlt train reviews.toml --out runs/reviews"""
 
 CONFIG = """\
 # xlt train {name} --out {run}
-# Paths are relative to where the command runs. Every key: docs/training.md.
+# Paths are relative to where the command runs. More on them: docs/training.md.
 encoder = "small"            # or a name on the Hugging Face hub, as xlm-roberta-base, or a folder
 seed = 0
 
@@ -86,7 +86,8 @@ def run(options: argparse.Namespace) -> None:
     train = labelled.read(options.file, columns, "", bad, marked=False)
     dev = labelled.read(options.dev, columns, "", bad, marked=False)
     if not options.skip_bad:
-        refuse(options.file, [problem.removeprefix(f"{options.file} ") for problem in bad])
+        problems = [problem.removeprefix(f"{options.file} ") for problem in bad]
+        refuse(options.file, problems, "mend them, or leave them out with --skip-bad")
     found = survey.survey(train, dev, told=all(row.language for row in train))
     written = f"{source.format}, {source.encoding}"
     written += f", fields apart by {source.delimiter!r}" if source.format == "csv" else ""
@@ -96,7 +97,10 @@ def run(options: argparse.Namespace) -> None:
     if bad:
         print(f"! {len(bad)} bad rows are left out: {'; '.join(bad[:3])}")
     out.write_text(
-        config_of(options, out, columns, found, columns.language in rows[0]), encoding="utf-8"
+        config_of(
+            options, out, columns, found, bool(columns.language) and columns.language in rows[0]
+        ),
+        encoding="utf-8",
     )
     print(f"\n{out} is written. Next: xlt train {out} --out runs/{out.stem}")
 

@@ -121,17 +121,20 @@ def gap(
     if len(first) == len(second) == 1:
         paired = difference(second_draws, first_draws, mean)
         return Gap(mean, paired.low, paired.high, paired.p)
-    parts = [float(np.var(runs, ddof=1)) / len(runs) for runs in (first, second) if len(runs) > 1]
-    degrees = [len(runs) - 1 for runs in (first, second) if len(runs) > 1]
+    spreads = [float(np.var(runs, ddof=1)) for runs in (first, second) if len(runs) > 1]
+    degrees = [max(1, len(runs) - 1) for runs in (first, second)]
+    if len(spreads) == 1:  # of a system with one run nobody knows the spread: the other's stands in
+        spreads, degrees = spreads * 2, [max(degrees)] * 2
+    parts = [spread / len(runs) for spread, runs in zip(spreads, (first, second), strict=True)]
     sentences = float(np.var(second_draws - first_draws, ddof=1))
     variance = sum(parts) + sentences
+    enough = min(len(first), len(second)) >= ENOUGH
     if variance == 0:
-        return Gap(mean, mean, mean, None)
+        return Gap(mean, mean, mean, float(mean == 0) if enough else None)
     # Welch and Satterthwaite; the sentences are so many that their part counts as known.
     spent = sum(part**2 / free for part, free in zip(parts, degrees, strict=True))
     free = variance**2 / spent if spent else math.inf
     width = t_quantile(0.975, free) * math.sqrt(variance)
-    enough = min(len(first), len(second)) >= ENOUGH
     p = t_tails(mean / math.sqrt(variance), free) if enough else None
     return Gap(mean, mean - width, mean + width, p)
 

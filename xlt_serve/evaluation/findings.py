@@ -87,12 +87,11 @@ def label_lines(found: Findings) -> list[str]:
     """Precision and recall of each label, over all languages."""
     sums: dict[str, list[float]] = {}
     for each in found.languages.values():
-        for label, mine in each.by_label.items():
+        for number, label in enumerate(each.labels):
             row = sums.setdefault(label, [0.0, 0.0, 0.0])
-            hits = mine.recall * mine.support
-            row[0] += hits
-            row[1] += hits / mine.precision if mine.precision else 0.0
-            row[2] += mine.support
+            row[0] += each.confusion[number][number]
+            row[1] += sum(taken[number] for taken in each.confusion)
+            row[2] += each.by_label[label].support
     width = max((len(label) for label in sums), default=5)
     out = [f"{'label':{width}}  precision  recall  rows"]
     for label, (hits, given, true) in sums.items():

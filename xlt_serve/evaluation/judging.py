@@ -16,6 +16,9 @@ from xlt_serve.types import Settings
 CHUNK = 512
 """Rows that are predicted at a time."""
 
+MOST_STRANGE = 1000
+"""Labels of the rows that the model may lack; more are no labels."""
+
 Progress = Callable[[int], object]
 """Told how many rows are done."""
 
@@ -64,6 +67,12 @@ def refuse_others(
             "name the columns: --text, --pair",
         )
     there = {row.label for row in rows}
+    if len(there - set(labels)) > MOST_STRANGE:
+        raise UsageError(
+            model,
+            f"has none of {len(there - set(labels))} labels of the rows",
+            "name their column: --label",
+        )
     if not there & set(labels):
         shown = ", ".join(sorted(there)[:3])
         raise UsageError(model, f"has none of the rows' labels ({shown}); its own: {labels[0]}, …")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import TypeAlias
 
 import numpy as np
@@ -63,13 +65,12 @@ def score(found: Answers, seed: int = 0) -> Score:
     best = np.array([len(labels) if label is None else place[label] for label in found.best])
     matrix = confusion(truth, best, len(labels))
     wrong = ~found.right[found.given]
-    drawn = resampled(truth, best, len(labels), seed)
     return Score(
         rows=len(found),
         failed=found.failed,
         majority=max(Counter(found.truth).values()) / len(found),
-        accuracy=_interval(float(found.right.mean()), [accuracy(each) for each in drawn]),
-        macro_f1=_interval(macro_f1(matrix), [macro_f1(each) for each in drawn]),
+        accuracy=wilson(int(found.right.sum()), len(found)),
+        macro_f1=_interval(macro_f1(matrix), resampled(truth, best, len(labels), seed)),
         coverage=float(found.given.mean()),
         error=float(wrong.mean()) if len(wrong) else None,
         **_calibration(found),
@@ -87,8 +88,12 @@ def confusion(truth: npt.NDArray[np.int64], best: npt.NDArray[np.int64], labels:
     return np.asarray(flat.reshape(labels, labels + 1), dtype=np.int64)
 
 
-def accuracy(matrix: Matrix) -> float:
-    return float(np.trace(matrix) / matrix.sum())
+def wilson(right: int, rows: int) -> Interval:
+    """Wilson's interval, which is sound for few rows and where all are right."""
+    share, z = right / rows, NormalDist().inv_cdf(0.975)
+    middle = (share + z * z / (2 * rows)) / (1 + z * z / rows)
+    half = z / (1 + z * z / rows) * math.sqrt(share * (1 - share) / rows + (z / (2 * rows)) ** 2)
+    return Interval(share, max(0.0, middle - half), min(1.0, middle + half))
 
 
 def f1_of(matrix: Matrix) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
@@ -121,11 +126,11 @@ def by_label(matrix: Matrix, labels: tuple[str, ...]) -> dict[str, LabelScore]:
 
 def resampled(
     truth: npt.NDArray[np.int64], best: npt.NDArray[np.int64], labels: int, seed: int
-) -> list[Matrix]:
-    """The matrix of rows drawn with replacement, many times."""
+) -> list[float]:
+    """Macro-F1 of rows drawn with replacement, many times."""
     generator = np.random.default_rng(seed)
     rows = (generator.integers(len(truth), size=len(truth)) for _ in range(RESAMPLES))
-    return [confusion(truth[drawn], best[drawn], labels) for drawn in rows]
+    return [macro_f1(confusion(truth[drawn], best[drawn], labels)) for drawn in rows]
 
 
 def _interval(value: float, drawn: list[float]) -> Interval:

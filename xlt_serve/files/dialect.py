@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import IO
 
-from xlt_serve.errors import DataError, UsageError
+from xlt_serve.errors import DataError
 from xlt_serve.files import codecs
 from xlt_serve.files.places import Source, opened
 from xlt_serve.text.language import detect
@@ -42,6 +42,13 @@ LEGACY = {
     "gb18030": ("zh",),
     "shift_jis": ("ja",),
     "cp949": ("ko",),
+    "mac_roman": ("de", "en", "es", "fr", "it", "nl", "pt"),
+    "iso8859_2": ("pl",),
+    "iso8859_5": ("bg", "ru"),
+    "koi8_r": ("ru",),
+    "iso8859_7": ("el",),
+    "cp1255": ("he",),
+    "euc_jp": ("ja",),
 }
 """Encodings of before, and the languages that were written in them."""
 
@@ -81,19 +88,20 @@ def encoding_of(sample: bytes) -> str:
     marked = [line for line in sample.splitlines() if not line.isascii()]
     if 2 * sum(_decoded(line, "utf-8") is not None for line in marked) >= len(marked):
         return "utf-8"
-    sure = {encoding: _likely(sample, encoding) for encoding in LEGACY}
-    best = max(sure, key=lambda encoding: sure[encoding])
-    return best if sure[best] >= SURE else "utf-8"
+    texts = {encoding: text for encoding in LEGACY if (text := _likely(sample, encoding))}
+    # Two that are sure of different texts: better no guess than a wrong one that nobody sees.
+    return next(iter(texts)) if len({*texts.values()}) == 1 else "utf-8"
 
 
-def _likely(sample: bytes, encoding: str) -> float:
-    """How sure it is that the text, read so, is in one of its languages."""
+def _likely(sample: bytes, encoding: str) -> str:
+    """The lines beyond ASCII, where they are surely in one of its languages, read so; else ""."""
     text = _decoded(sample, encoding)
-    if text is None:
-        return 0.0
-    lines = [line for line in text.splitlines() if not line.isascii()]
-    found = detect(" ".join(lines))
-    return found.confidence if found.language in LEGACY[encoding] else 0.0
+    if text is None or any("\x7f" <= character <= "\x9f" for character in text):
+        return ""
+    lines = "\n".join(line for line in text.splitlines() if not line.isascii())
+    found = detect(lines)
+    sure = found.language in LEGACY[encoding] and found.confidence >= SURE
+    return lines if sure else ""
 
 
 def delimiter_of(text: str) -> str:
@@ -119,18 +127,6 @@ def _consistent(text: str, delimiter: str) -> tuple[float, int]:
     if not records or records[0] == 1:
         return 0.0, 1
     return sum(length == records[0] for length in records) / len(records), records[0]
-
-
-def check(encoding: str) -> str:
-    """The name of an encoding as Python has it."""
-    try:
-        return registry.lookup(encoding).name
-    except LookupError:
-        raise UsageError(
-            f"encoding={encoding}",
-            "is not known",
-            f"name one of utf-8, utf-16, {', '.join(LEGACY)}",
-        ) from None
 
 
 def _decoded(sample: bytes, encoding: str) -> str | None:
@@ -160,7 +156,7 @@ def _pieces(stream: IO[bytes], encoding: str, place: str) -> Iterator[bytes]:
             raise DataError(
                 place,
                 f"is not valid {encoding} (near byte {done + error.start})",
-                "name another encoding, or save it as UTF-8",
+                "save it as UTF-8",
             ) from None
         done += len(piece)
         if text:

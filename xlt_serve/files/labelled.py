@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import glob
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,6 +12,8 @@ from typing import TypeAlias
 from xlt_serve.errors import DataError
 from xlt_serve.files import codecs
 from xlt_serve.files.rows import Row, numbered_rows
+
+CODE = re.compile(r"(?:.*[-_])?([a-z]{2,3}(?:[-_](?:[A-Z][a-z]{3}|[A-Z]{2}))?)")
 
 Place: TypeAlias = str | Mapping[str, str]
 """A file; a pattern with ``{language}``; a folder with a file for each language; or language → file."""
@@ -89,7 +93,7 @@ def labelled(
         columns.check(list(rows[0][1]), place)
     out = []
     for number, row in rows:
-        if empty := [name for name in columns.needed() if not row[name].strip()]:
+        if empty := [name for name in columns.needed() if not row.get(name, "").strip()]:
             bad.append(f"row {number}: has an empty {empty[0]}")
             continue
         out.append(
@@ -98,7 +102,7 @@ def labelled(
                 label=row[columns.label],
                 language=row[columns.language].strip() if columns.language else language,
                 pair=row[columns.pair] if columns.pair else None,
-                id=row[columns.id] if columns.id else str(number - 1),
+                id=row.get(columns.id, "") or str(number - 1),
             )
         )
     return out
@@ -119,11 +123,12 @@ def files_of(place: Place) -> dict[str, Path]:
 
 def _by_pattern(pattern: str) -> dict[str, Path]:
     before, _, after = pattern.partition("{language}")
-    folder = Path(before + "x").parent
-    start = before.rpartition("/")[2]
+    folder, start = Path(before + "x").parent, before.rpartition("/")[2]
+    shape = re.compile(f"{re.escape(start)}([^/]+){re.escape(after)}")
     found = {
-        file.name.removeprefix(start).removesuffix(after): file
-        for file in sorted(folder.glob(f"{start}*{after}"))
+        match[1]: file
+        for file in sorted(folder.glob(f"{glob.escape(start)}*{glob.escape(after)}"))
+        if (match := shape.fullmatch(file.relative_to(folder).as_posix()))
     }
     if not found:
         raise DataError(pattern, "matches no file", "check the folder and the ending")
@@ -131,12 +136,15 @@ def _by_pattern(pattern: str) -> dict[str, Path]:
 
 
 def _in_folder(folder: Path) -> dict[str, Path]:
-    """Each file by the last part of its name: ``de.csv``, ``dev-de.csv``, ``dev_de.csv.gz``."""
+    """Each file by the language at its name's end: ``de.csv``, ``dev-de.csv``, ``dev_zh-Hans.csv.gz``."""
     out: dict[str, Path] = {}
     for file in sorted(folder.iterdir()):
         if file.name.startswith(".") or codecs.told_by(file.name)[0] in (None, "txt"):
             continue
-        language = file.name.partition(".")[0].replace("_", "-").rpartition("-")[2]
+        match = CODE.fullmatch(file.name.partition(".")[0])
+        if match is None:
+            raise DataError(file, "has no language at its name's end", "name it as dev-de.csv")
+        language = match[1].replace("_", "-")
         if language in out:
             raise DataError(
                 folder, f"has two files of {language!r}: {out[language].name} and {file.name}"

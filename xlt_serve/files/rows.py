@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,10 @@ def read_rows(path: Path) -> list[Row]:
     """Every row as texts by column name; all rows that can't be read are named in one error."""
     bad: list[str] = []
     rows = numbered_rows(path, bad)
+    wanted = list(rows[0][1]) if rows else []
+    for number, row in rows:
+        if missing := [name for name in wanted if name not in row]:
+            bad.append(f"row {number}: has no {', '.join(missing)}")
     refuse(path, bad)
     return [row for _, row in rows]
 
@@ -28,27 +33,17 @@ def read_rows(path: Path) -> list[Row]:
 def numbered_rows(path: Path, bad: list[str]) -> list[tuple[int, Row]]:
     """Those rows that can be read, with their numbers in the file; of the others a sentence goes into
     ``bad``."""
-    rows = list(_rows(source_of(path), bad))
-    wanted = list(rows[0][1]) if rows else []
-    out = []
-    for number, row in rows:
-        if missing := [name for name in wanted if name not in row]:
-            bad.append(f"row {number}: has no {', '.join(missing)}")
-        else:
-            out.append((number, row))
-    return out
+    return list(_rows(source_of(path), bad))
 
 
-def refuse(place: object, problems: Sequence[str]) -> None:
+def refuse(place: object, problems: Sequence[str], remedy: str = "mend them") -> None:
     """An error that names the first rows that are bad, and how many there are."""
     if not problems:
         return
     shown = "; ".join(problems[:SHOWN])
     more = f"; and {len(problems) - SHOWN} more" if len(problems) > SHOWN else ""
     count = "1 bad row" if len(problems) == 1 else f"{len(problems)} bad rows"
-    raise DataError(
-        place, f"has {count}: {shown}{more}", "mend them, or leave them out (task.skip_bad=true)"
-    )
+    raise DataError(place, f"has {count}: {shown}{more}", remedy)
 
 
 def source_of(path: Path) -> Source:
@@ -61,7 +56,10 @@ def source_of(path: Path) -> Source:
         raise DataError(path, "is a folder", "give a file")
     if not path.exists():
         raise DataError(path, "is not there", "check the path of the data")
-    return sniffed(Source(str(path), path.name, format, codec))
+    found = sniffed(Source(str(path), path.name, format, codec))
+    if found.encoding != "utf-8":
+        print(f"{path}: is not UTF-8, read as {found.encoding}", file=sys.stderr)
+    return found
 
 
 def _rows(source: Source, bad: list[str]) -> Iterator[tuple[int, Row]]:

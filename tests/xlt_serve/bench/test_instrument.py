@@ -254,7 +254,3 @@ def test_the_gate_errs_as_seldom_as_it_says_and_sees_what_is_there() -> None:
     assert at_limit / 200 <= 0.1  # 5 % slower is still allowed at a limit of 5 %
     assert slower / 200 >= 0.95
     assert 0.88 <= covered / 200 <= 0.99
-
-
-def test_holm_by_hand() -> None:
-    assert stats.holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])

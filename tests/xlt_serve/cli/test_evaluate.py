@@ -123,6 +123,8 @@ def test_wrong_calls(
         (["--compare", f"A={bundle}", "--file", file], "takes two names or more"),
         (["--compare", str(bundle), "B=x", "--file", file], "is not NAME=MODEL"),
         ([bundle, "--task", "sib200"], "give --data DIR"),
+        ([bundle, "--file", file, "--html", tmp_path / "no" / "x.html"], "its folder is not there"),
+        (["--compare", f"A={bundle}", f"A={bundle}", "--file", file], "A is there already"),
     ):
         code, _, err = run(capsys, "eval", *arguments)
         assert code in (1, 2), arguments

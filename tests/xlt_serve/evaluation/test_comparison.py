@@ -47,6 +47,9 @@ def test_below_five_runs_there_is_no_verdict() -> None:
     draws = np.random.default_rng(0).normal(0.7, 0.01, (2, 100))
     assert gap([0.7, 0.71, 0.72, 0.7], [0.9] * 5, *draws).p is None
     assert gap([0.7, 0.71, 0.72, 0.7, 0.71], [0.9] * 5, *draws).p is not None
+    several = gap([0.7, 0.74, 0.72], [0.7, 0.74, 0.72], *draws)
+    alone = gap([0.7, 0.74, 0.72], [0.72], *draws)  # a single run tells nothing of its spread
+    assert alone.high - alone.low > several.high - several.low
     assert gap([0.7], [0.9], *draws).p is not None  # of two models, not of two methods
 
 

@@ -50,6 +50,12 @@ def test_scores_are_what_their_definitions_say(pairs: list[tuple[str, str]]) -> 
     assert found.macro_f1.value == pytest.approx(mean)
 
 
+def test_few_rows_that_are_all_right_prove_little() -> None:
+    found = score(of([("a", "a")] * 24)).accuracy
+    assert (found.value, found.high) == (1.0, 1.0)
+    assert found.low == pytest.approx(0.862, abs=0.001)  # Wilson (1927)
+
+
 def test_abstentions_are_no_errors_and_are_told() -> None:
     pairs = [("a", "a"), ("a", "b"), ("b", "b"), ("c", "a")]
     found = score(of(pairs, [True, False, True, True]))

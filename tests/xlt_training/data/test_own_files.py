@@ -102,6 +102,19 @@ def test_what_is_not_there_is_named(tmp_path: Path) -> None:
         write(tmp_path / "two" / name, GERMAN)
     with pytest.raises(DataError, match="has two files of 'de'"):
         files_of(str(tmp_path / "two"))
+    write(tmp_path / "other" / "train.csv", GERMAN)
+    with pytest.raises(DataError, match=r"train\.csv: has no language at its name's end"):
+        files_of(str(tmp_path / "other"))
+
+
+def test_languages_are_told_by_folders_and_long_codes_too(tmp_path: Path) -> None:
+    for language in ("de", "fr"):
+        write(tmp_path / language / "dev.csv", GERMAN)
+    found = files_of(f"{tmp_path}/{{language}}/dev.csv")
+    assert found == {lg: tmp_path / lg / "dev.csv" for lg in ("de", "fr")}
+    for name in ("dev-zh-Hans.csv", "dev_pt_BR.csv", "sw.csv"):
+        write(tmp_path / "codes" / name, GERMAN)
+    assert set(files_of(str(tmp_path / "codes"))) == {"zh-Hans", "pt-BR", "sw"}
 
 
 def test_bad_rows_are_all_named_or_left_out(tmp_path: Path) -> None:
@@ -136,6 +149,6 @@ def test_held_out_rows_are_of_each_label_and_share_no_text(
         for label in "xyz":
             mine = {text for text, own in rows if own == label}
             count = len({e.text for e in held if e.label == label})
-            assert count == (
-                max(1, round(share * len(mine))) if len(mine) > 1 else round(share * len(mine))
-            )
+            wanted = round(share * len(mine))
+            least, most = (1, len(mine) - 1) if len(mine) > 1 else (0, len(mine))
+            assert count == min(max(least, wanted), most)

@@ -117,15 +117,17 @@ def test_a_resumed_run_equals_an_uninterrupted_one(
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
-@pytest.mark.parametrize("grouped", [False, True])
+@pytest.mark.parametrize(("grouped", "stop"), [(False, 17), (True, 17), (False, 14)])
 def test_ctrl_c_keeps_the_part_of_an_epoch_that_was_done(
     config_file: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     grouped: bool,
+    stop: int,
 ) -> None:
-    step, done, stop = Trainer.training_step, list[int](), 17
+    """In the middle of an epoch, and in its last step."""
+    step, done = Trainer.training_step, list[int]()
 
     def interrupted(self: Trainer, *args: object, **settings: object) -> torch.Tensor:
         done.append(self.state.global_step)
@@ -136,6 +138,7 @@ def test_ctrl_c_keeps_the_part_of_an_epoch_that_was_done(
     made = config.load(
         config_file, ["train.epochs=3", f"train.group_by_length={str(grouped).lower()}"]
     )
+    next_step = stop + 1
     orders: list[list[int]] = []
     order = Grouped.__iter__
     with monkeypatch.context() as patch:
@@ -152,8 +155,8 @@ def test_ctrl_c_keeps_the_part_of_an_epoch_that_was_done(
     capsys.readouterr()
     stop = -1
     again = trainer.train(made, tmp_path / "stopped")
-    assert done[0] == 18
-    assert "resuming at step 18" in capsys.readouterr().err
+    assert done[0] == next_step
+    assert f"resuming at step {next_step}" in capsys.readouterr().err
     first, second = weights(tmp_path / "whole"), weights(tmp_path / "stopped")
     assert all(torch.equal(first[name], second[name]) for name in first)
     assert again["dev_score"] == whole["dev_score"]

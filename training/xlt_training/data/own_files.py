@@ -66,7 +66,8 @@ class OwnFiles:
             place = self.places.get(split, "")
             found = labelled.read(place, self.columns, self.source, bad, marked=False)
             if not self.skip_bad:
-                refuse(f"task.{split}", bad)
+                remedy = "mend them, or leave them out: task.skip_bad=true"
+                refuse(f"task.{split}", bad, remedy)
             self.bad += bad
             out: dict[str, list[Example]] = defaultdict(list)
             for row in found:
@@ -78,6 +79,7 @@ class OwnFiles:
         """Not every file needs the column of languages; if none has it, its name is wrong."""
         name = self.columns.language
         files = [file for place in self.places.values() for file in files_of(place).values()]
+        files = [file for file in files if file.exists()]  # who reads one that is not is told
         if name and not any(name in formats.columns(source_of(file)) for file in files):
             raise UsageError(f"task.language={name}", "is a column of no file", "name another")
 
@@ -101,7 +103,7 @@ def stratified(whole: Sequence[Example], share: float) -> tuple[list[Example], l
     for mine in texts.values():
         count = round(share * len(mine))
         if share and len(mine) > 1:
-            count = max(1, count)
+            count = min(max(1, count), len(mine) - 1)
         held.update(sorted(mine, key=_digest)[:count])
     return (
         [example for example in whole if example.texts() not in held],

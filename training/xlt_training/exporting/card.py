@@ -26,7 +26,7 @@ def card(manifest: Manifest) -> str:
 
 def _head(languages: list[str]) -> str:
     """What the hub reads."""
-    listed = "\n".join(f"- {language}" for language in languages)
+    listed = "\n".join(f'- "{language}"' for language in languages)
     return (
         f"---\nlibrary_name: xlt-serve\npipeline_tag: text-classification\nlanguage:\n{listed}\n---"
     )

@@ -146,11 +146,10 @@ def prepare(checkpoint: Path, order: Order) -> Loaded:
     ]
     model, description = models.load(checkpoint)
     methods = models.methods_of(description)
-    only = order.languages or order.trim_vocab
     trimmed = trim.trim(model, order.trim_vocab) if order.trim_vocab else {}
     graphs = trained.chosen_graphs(order.graphs, methods)
     traced = {name: trace(name, model, methods, vector_of(order)) for name in graphs}
-    texts = gate.real_text(description, order.data, only)
+    texts = gate.real_text(description, order.data, order.languages, order.trim_vocab)
     words = trained.trained_words(methods, description)
     return Loaded(model, description, methods, traced, texts, trimmed, tables, words)
 

@@ -19,7 +19,7 @@ from xlt_serve.runtime.runners import Runner, Runners
 from xlt_serve.runtime.steps import RunRequest
 from xlt_serve.smoothing.noise import Noise
 from xlt_serve.text.tokens import Piece
-from xlt_training.data import opened, recorded
+from xlt_training.data import Splits, opened, recorded
 from xlt_training.exporting import invariance
 from xlt_training.loop import evaluate
 from xlt_training.loop.method import Pairing
@@ -50,10 +50,14 @@ class Verdict:
 
 
 def real_text(
-    description: Description, data: str, only: Sequence[str] = (), most: int = 300
+    description: Description,
+    data: str,
+    only: Sequence[str] = (),
+    of_interest: Sequence[str] = (),
+    most: int = 300,
 ) -> dict[str, Text]:
     """Up to ``most`` texts per language of the task (``only`` these languages and the source, if any
-    are named); {} if they are not there any more. ``data``: where they are now, of files of one's own
+    are named, else those ``of_interest`` that there are); {} if they are not there any more. ``data``: where they are now, of files of one's own
     the dev rows; "": where they were."""
     task = recorded({"name": description.task} | description.config.get("task", {}))
     if data:
@@ -63,20 +67,32 @@ def real_text(
     source, examples = description.source_language, opened(task)
     try:
         out = {}
-        trained, there = examples.languages("train"), examples.languages("dev")
+        there = examples.languages("dev")
+        wanted = only or of_interest
         if absent := sorted(set(only) - set(there)):
             raise UsageError(
-                f"languages {', '.join(absent)}", f"the task's dev data have {', '.join(there)}"
+                f"languages {', '.join(absent)}",
+                f"the task's dev data have {', '.join(there)}",
+                "leave them out",
             )
         for language in there:
-            if only and language not in (*only, source):
+            if wanted and language not in (*wanted, source):
                 continue
             dev = examples.load("dev", language)[:most]
-            train = examples.load("train", language) if language in trained else []
-            out[language] = Text(dev, train[: most - len(dev)])
+            out[language] = Text(dev, _more(examples, language)[: most - len(dev)])
         return out
-    except DataError:
+    except DataError as error:
+        if data or "is not there" not in error.rule:  # what is there and wrong is not passed over
+            raise
         return {}
+
+
+def _more(examples: Splits, language: str) -> list[Example]:
+    """Train rows, if there are any in this language, and they are still there."""
+    try:
+        return examples.load("train", language) if language in examples.languages("train") else []
+    except DataError:
+        return []
 
 
 def judge(

@@ -44,6 +44,8 @@ class Interruption(TrainerCallback):
             control.should_save = control.should_training_stop = True
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Half an epoch is not judged: a resumed run would remember a score that others never had."""
-        if self.asked:
+        """Half an epoch is not judged: a resumed run would remember a score that others never had. A
+        whole one is: it would never be judged later."""
+        whole = abs(state.epoch - round(state.epoch)) < 1e-6 or state.global_step >= state.max_steps
+        if self.asked and not whole:
             control.should_evaluate = control.should_save = control.should_log = False

@@ -230,6 +230,12 @@ def source_examples(config: Config, data: Splits) -> tuple[list[Example], list[E
     chosen = data.languages("dev") if config.select == "all-dev" else [task.source]
     dev_set = [example for language in chosen for example in data.load("dev", language)]
     known = {example.label for example in train_set}
+    if len(known) < 2:
+        raise DataError(
+            data.name,
+            f"has one label to train on: {', '.join(known)}",
+            "check the column: task.label",
+        )
     dev_set = [example for example in dev_set if example.label in known]
     if not dev_set:
         raise DataError(data.name, "has no dev example with a label of its train set")
