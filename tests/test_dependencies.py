@@ -46,6 +46,7 @@ OPTIONAL = {
     ("xlt_serve.runtime.gpu.providers", "tensorrt_libs"),  # of whichever TensorRT the machine has
     ("xlt_serve.translation.convert", "huggingface_hub"),  # to fetch and convert models: `train`
     ("xlt_serve.translation.convert", "transformers"),
+    ("xlt_serve.files.places", "fsspec"),  # for addresses: `score`
     ("tests.xlt_serve.serving.test_tracing", "opentelemetry"),  # its SDK comes with BentoML
 }
 # Declared, though no line imports them.

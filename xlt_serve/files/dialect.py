@@ -12,7 +12,7 @@ from typing import IO
 from xlt_serve.errors import DataError
 from xlt_serve.files import codecs
 from xlt_serve.files.places import Source, opened
-from xlt_serve.text.language import detect
+from xlt_serve.text.language import detect, evidence
 
 DELIMITERS = (",", ";", "\t", "|")
 SAMPLE = 1 << 16
@@ -20,6 +20,8 @@ SAMPLE = 1 << 16
 RECORDS = 50
 SURE = 0.9
 """From here on the language of a text says which encoding it is in."""
+MARGIN = 1.05
+"""By which the evidence for a reading must exceed that for another."""
 
 MARKS = {
     registry.BOM_UTF8: "utf-8",
@@ -89,8 +91,11 @@ def encoding_of(sample: bytes) -> str:
     if 2 * sum(_decoded(line, "utf-8") is not None for line in marked) >= len(marked):
         return "utf-8"
     texts = {encoding: text for encoding in LEGACY if (text := _likely(sample, encoding))}
-    # Two that are sure of different texts: better no guess than a wrong one that nobody sees.
-    return next(iter(texts)) if len({*texts.values()}) == 1 else "utf-8"
+    strength = {encoding: evidence(text) for encoding, text in texts.items()}
+    best = max(strength, key=lambda encoding: strength[encoding], default="utf-8")
+    others = [strength[encoding] for encoding, text in texts.items() if text != texts[best]]
+    # Two readings about as likely: better no guess than a wrong one that nobody sees.
+    return "utf-8" if others and MARGIN * max(others) > strength[best] else best
 
 
 def _likely(sample: bytes, encoding: str) -> str:

@@ -98,6 +98,12 @@ def logits(grams: npt.NDArray[np.uint32], known: GramTable) -> npt.NDArray[np.fl
     return np.asarray(total * (known.scale / np.sqrt(len(grams))), dtype=np.float64)
 
 
+def evidence(text: str) -> float:
+    """For the likeliest language: how much more its n-grams occur there than elsewhere."""
+    grams = features(text)
+    return float(logits(grams, table()).max()) if len(grams) else 0.0
+
+
 @cache
 def table() -> GramTable:
     described = json.loads((FOLDER / "table.json").read_text(encoding="utf-8"))
