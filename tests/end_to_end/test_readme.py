@@ -38,7 +38,7 @@ def test_the_transcript_runs(tmp_path: Path) -> None:
         )
         assert done.returncode == 0, (command, done.stderr)
         outputs.append(done.stdout)
-    assert "labels      delivery 34" in outputs[0]
+    assert "labels      account 34, delivery 34" in outputs[0]
     scores = dict(re.findall(r"^([a-z]{2}) +24 +(0\.\d+)", outputs[3], re.MULTILINE))
     assert len(scores) == 11
     assert min(map(float, scores.values())) > 1 / 6  # the commonest label

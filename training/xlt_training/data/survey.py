@@ -73,13 +73,18 @@ def survey(train: Sequence[Labelled], dev: Sequence[Labelled] = (), told: bool =
     seen = {row.text.strip() for row in train}
     return Survey(
         rows=len(train),
-        labels=dict(Counter(row.label for row in train).most_common()),
+        labels=_ordered(Counter(row.label for row in train)),
         languages=languages_of(train, told),
         duplicates=sum(sum(found.values()) - len(found) for found in labels.values()),
         conflicts=[text for (text, _), found in labels.items() if len(found) > 1],
         long=sum(len(row.text) > LONG for row in train),
         leaks=sorted({row.text.strip() for row in dev} & seen),
     )
+
+
+def _ordered(counts: Counter[str]) -> dict[str, int]:
+    """The commonest first, equals by name."""
+    return dict(sorted(counts.items(), key=lambda entry: (-entry[1], entry[0])))
 
 
 def languages_of(rows: Sequence[Labelled], told: bool) -> dict[str, int]:
