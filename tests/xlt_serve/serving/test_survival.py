@@ -266,9 +266,8 @@ def test_a_service_that_is_told_to_stop_finishes_what_it_accepted(tmp_path: Path
                     task = asyncio.create_task(client.post(f"{running.url}/classify", json=long))
                     if await accepted(client, running, task):
                         break
-                    assert (
-                        task.result().status_code == 429
-                    )  # a crowded machine: it would take too long
+                    # Done before the metrics told, a second late; or too long for a crowded machine.
+                    assert task.result().status_code in (200, 429)
                     await asyncio.sleep(1)
                 running.process.send_signal(signal.SIGTERM)
                 return (await task).status_code
