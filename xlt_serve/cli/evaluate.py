@@ -185,6 +185,7 @@ class Judged:
 
 
 def is_checkpoint(place: Path) -> bool:
+    """By the file that ``xlt_training.loop.model`` writes, which can't be asked without torch."""
     return (place / "xlt.json").is_file()
 
 

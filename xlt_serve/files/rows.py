@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -58,8 +59,14 @@ def source_of(path: Path) -> Source:
         raise DataError(path, "is not there", "check the path of the data")
     found = sniffed(Source(str(path), path.name, format, codec))
     if found.encoding != "utf-8":
-        print(f"{path}: is not UTF-8, read as {found.encoding}", file=sys.stderr)
+        _say(f"{path}: is not UTF-8, read as {found.encoding}")
     return found
+
+
+@cache
+def _say(guess: str) -> None:
+    """Once, however often a file is looked into."""
+    print(guess, file=sys.stderr)
 
 
 def _rows(source: Source, bad: list[str]) -> Iterator[tuple[int, Row]]:

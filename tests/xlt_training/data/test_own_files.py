@@ -117,7 +117,9 @@ def test_languages_are_told_by_folders_and_long_codes_too(tmp_path: Path) -> Non
     assert set(files_of(str(tmp_path / "codes"))) == {"zh-Hans", "pt-BR", "sw"}
 
 
-def test_bad_rows_are_all_named_or_left_out(tmp_path: Path) -> None:
+def test_bad_rows_are_all_named_or_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     file = tmp_path / "train.csv"
     file.write_text("text,label\na,x\n ,x\nb,\nc,y\none\n")
     with pytest.raises(
@@ -126,6 +128,7 @@ def test_bad_rows_are_all_named_or_left_out(tmp_path: Path) -> None:
         opened(task(train=str(file), dev=str(file))).load("train", "en")
     data = opened(task(train=str(file), dev=str(file), skip_bad=True))
     assert [e.text for e in data.load("train", "en")] == ["a", "c"]
+    assert "row 2: has an empty text" in capsys.readouterr().err
 
 
 texts = st.lists(

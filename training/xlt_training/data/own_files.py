@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +19,7 @@ from xlt_training.loop.types import Example
 class OwnFiles:
     """``held_out``: without dev rows in the source language, the share of its train rows that are
     taken for them. Without any dev rows, the train rows of languages that are not trained on
-    (``source`` and ``supervised`` are) stand in for those. ``bad``: what was left out, with ``skip_bad``."""
+    (``source`` and ``supervised`` are) stand in for those."""
 
     places: Mapping[str, Place]
     columns: Columns
@@ -26,7 +27,6 @@ class OwnFiles:
     supervised: Sequence[str] = ()
     skip_bad: bool = False
     held_out: float = 0.15
-    bad: list[str] = field(default_factory=list)
     _read: dict[str, dict[str, list[Example]]] = field(default_factory=dict)
 
     @property
@@ -68,7 +68,8 @@ class OwnFiles:
             if not self.skip_bad:
                 remedy = "mend them, or leave them out: task.skip_bad=true"
                 refuse(f"task.{split}", bad, remedy)
-            self.bad += bad
+            for problem in bad:
+                print(f"left out: {problem}", file=sys.stderr)
             out: dict[str, list[Example]] = defaultdict(list)
             for row in found:
                 out[row.language].append(example_of(row))
