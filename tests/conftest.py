@@ -6,6 +6,7 @@ import gc
 import json
 import os
 import random
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -146,6 +147,10 @@ def toy_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
             rows.append(f"{kind}\t{sentence(label, generator)}\t{sentence(other, generator)}")
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / f"{name}.tsv").write_text("\n".join(rows) + "\n", encoding="utf-8")
+    pairs = (folder / "nli" / "train-en.tsv").read_text(encoding="utf-8").splitlines()
+    large = [f"{row}\t{'source' if not number else 'snli'}" for number, row in enumerate(pairs)]
+    (folder / "nli" / "train-en-large.tsv").write_text("\n".join(large) + "\n", encoding="utf-8")
+    shutil.copy(folder / "xnli" / "dev-en.tsv", folder / "nli" / "dev-mnli-matched.tsv")
     train = (folder / "sib200" / "train-en.tsv").read_text(encoding="utf-8").splitlines()[1:]
     (folder / "sib200" / "mt").mkdir()
     for name, change in (("en-de", str.upper), ("de-en", str.title)):

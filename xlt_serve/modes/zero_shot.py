@@ -8,7 +8,7 @@ a text and a hypothesis are run on their own, and the cosine of their vectors de
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias, get_args
 
 import numpy as np
@@ -18,12 +18,12 @@ from xlt_serve.bundle import Bundle
 from xlt_serve.calibration import softmax
 from xlt_serve.errors import ItemError, UsageError
 from xlt_serve.modes.base import ZERO_SHOT, Asked, Context, Cost, Mode, largest
+from xlt_serve.modes.templates import NATIVE, TEMPLATE, TEMPLATES
 from xlt_serve.runtime.steps import RowOutputs, RunRequest, Steps
 from xlt_serve.text.language import detect
 from xlt_serve.text.tokens import Piece, Tokens, check
 from xlt_serve.types import LONGEST, Prediction, Settings, check_ranges, option
 
-TEMPLATE = "This text is about {}."
 ANY = "*"
 SHARPNESS = 0.05
 """Cosines are close together: they are divided by this before the softmax."""
@@ -35,13 +35,14 @@ Scorer: TypeAlias = Literal["nli", "similarity"]
 @dataclass(frozen=True, slots=True)
 class Candidates:
     """The labels that texts may have, and how they are judged. ``template``: the hypothesis, with {}
-    for the label; one, or by language with “*” for the rest. ``multi_label``: each label on its own,
-    instead of one of them for each text."""
+    for the label; one, by language with “*” for the rest, or "native": ours in the text's language.
+    ``multi_label``: each label on its own, instead of one of them for each text."""
 
     labels: tuple[str, ...] = option((), "candidate labels", longest=LONGEST)
     template: str | dict[str, str] | None = option(
         None,
-        "the hypothesis, with {} for the label; one, or by language with “*” for the rest",
+        "the hypothesis, with {} for the label: one, by language with “*” for the rest, or “native” for"
+        " one that we have in the text's language; else the bundle's better",
         examples=["This text is about {}.", {"de": "In diesem Text geht es um {}.", "*": "{}"}],
         longest=LONGEST,
     )
@@ -61,6 +62,8 @@ class Candidates:
             raise UsageError("labels", "one of them is there twice", "leave it out")
         if any(not label.strip() for label in self.labels):
             raise UsageError("labels", "one of them is blank", "leave it out")
+        if self.template == NATIVE:
+            object.__setattr__(self, "template", TEMPLATES | {ANY: TEMPLATE})
         given = self.template
         for text in given.values() if isinstance(given, dict) else [given or TEMPLATE]:
             if text.count("{}") != 1:
@@ -98,11 +101,15 @@ def entailment(bundle: Bundle) -> tuple[int, int] | None:
     return None
 
 
-def scorer_of(bundle: Bundle, asked: Candidates) -> str:
-    """The one asked for, else the one that was better when the bundle was made."""
-    if asked.scorer is not None:
-        return asked.scorer
-    return str(bundle.manifest.checks.get("zero_shot", {}).get("scorer", "nli"))
+def decided(bundle: Bundle, asked: Candidates) -> Candidates:
+    """With the scorer and the template that were better when the bundle was made, unless others are
+    asked for."""
+    better = bundle.manifest.checks.get("zero_shot", {})
+    return replace(
+        asked,
+        scorer=asked.scorer or better.get("scorer", "nli"),
+        template=asked.template or better.get("template", TEMPLATE),
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +136,7 @@ class ZeroShot(Mode):
         self, context: Context, settings: Settings, served: Mapping[str, Bundle] | None = None
     ) -> None:
         bundle = context.bundle
-        scorer = scorer_of(bundle, settings.of(Candidates))
+        scorer = decided(bundle, settings.of(Candidates)).scorer
         if scorer == "nli" and entailment(bundle) is None:
             raise UsageError(
                 f"zero_shot on {context.name}",
@@ -148,13 +155,13 @@ class ZeroShot(Mode):
         return entailment(bundle) is not None
 
     def cost(self, context: Context, settings: Settings) -> Cost:
-        asked = settings.of(Candidates)
+        asked = decided(context.bundle, settings.of(Candidates))
         labels = [len(label.encode("utf-8", "replace")) for label in asked.labels]
         templates = [
             len(template.encode("utf-8", "replace")) - len("{}")
             for template in asked.templates(_named(settings))
         ]
-        if scorer_of(context.bundle, asked) == "similarity":
+        if asked.scorer == "similarity":
             beside = len(templates) * sum(labels) + len(labels) * sum(templates)
             return Cost(beside=beside, shared=len(templates) * len(labels))
         beside = sum(labels) + len(labels) * max(templates)
@@ -163,6 +170,8 @@ class ZeroShot(Mode):
 
     def steps(self, context: Context, asked: Asked) -> Steps[list[Prediction]]:
         settings = asked.settings
+        candidates = decided(context.bundle, settings.of(Candidates))
+        settings = replace(settings, options=candidates)
         texts, out = self._read(context, asked.items, settings)
         wanted = sorted({hypothesis for text in texts for hypothesis in text.hypotheses})
         hypotheses: dict[str, list[int]] = {}
@@ -171,8 +180,7 @@ class ZeroShot(Mode):
                 rule = ids.rule if isinstance(ids, ItemError) else "the model reads nothing in it"
                 raise UsageError(f"hypothesis {hypothesis!r}", rule, "reword it")
             hypotheses[hypothesis] = ids
-        judged_by = scorer_of(context.bundle, settings.of(Candidates))
-        score = _entailed if judged_by == "nli" else _similar
+        score = _entailed if candidates.scorer == "nli" else _similar
         scored = yield from score(context, texts, hypotheses, settings)
         for text, found in zip(texts, scored, strict=True):
             if isinstance(found, ItemError):

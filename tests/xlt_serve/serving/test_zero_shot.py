@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,8 @@ from tests.xlt_serve.serving.conftest import Start, valid
 from xlt_serve import load, modes
 from xlt_serve.errors import UsageError
 from xlt_serve.modes.base import Asked
-from xlt_serve.modes.zero_shot import Candidates, ZeroShot, entailment
+from xlt_serve.modes.templates import TEMPLATES
+from xlt_serve.modes.zero_shot import Candidates, ZeroShot, decided, entailment
 from xlt_serve.runtime.steps import RunRequest, drive
 from xlt_serve.types import Prediction, Settings
 
@@ -41,8 +43,8 @@ def nli_bundle(
     nli.main(
         [
             *("--data", str(toy_data), "--out", str(folder / "nli"), "--work", str(folder / "run")),
-            *("--precision", "fp32", f"encoder={encoder}", "train.epochs=1"),
-            *("train.max_length=64",),
+            *("--encoder", str(encoder), "--minutes", "0", "--precision", "fp32"),
+            *("train.epochs=1", "train.batch_size=16", "train.max_length=64"),
         ]
     )
     return folder / "nli"
@@ -115,7 +117,7 @@ def test_similarity_is_the_cosine_of_the_vectors(nli_bundle: Path) -> None:
         return np.asarray(row / np.linalg.norm(row))
 
     labels = [vector(f"This text is about {label}.") for label in LABELS]
-    got = answers(nli_bundle, scorer="similarity")
+    got = answers(nli_bundle, scorer="similarity", template="This text is about {}.")
     for text, one in zip(TEXTS, got, strict=True):
         if text:
             cosines = np.array([label @ vector(text) for label in labels])
@@ -131,6 +133,27 @@ def test_hypotheses_are_made_once_for_all_texts() -> None:
     texts, _ = ZeroShot()._read(load().context, items * 3, settings)
     assert len(texts) == 9
     assert len({id(hypothesis) for text in texts for hypothesis in text.hypotheses}) == 4
+
+
+def test_the_bundle_says_which_template_and_scorer_are_better(nli_bundle: Path) -> None:
+    bundle = load(nli_bundle).bundle
+    zero = {"scorer": "similarity", "template": {"de": "Es geht um {}.", "*": "About {}."}}
+    made = replace(bundle, manifest=replace(bundle.manifest, checks={"zero_shot": zero}))
+    found = decided(made, Candidates(("Sport",)))
+    assert found.scorer == "similarity"
+    assert found.hypotheses("de") == ("Es geht um Sport.",)
+    asked = decided(made, Candidates(("Sport",), template="{}!", scorer="nli"))
+    assert asked.scorer == "nli"
+    assert asked.hypotheses("de") == ("Sport!",)
+
+
+def test_native_templates_are_those_of_the_texts_language() -> None:
+    options = Candidates(("Sport",), template="native")
+    assert options.hypotheses("de") == ("In diesem Text geht es um Sport.",)
+    assert options.hypotheses("zh") == ("这段文字是关于Sport的。",)
+    assert options.hypotheses("xx") == options.hypotheses(None) == ("This text is about Sport.",)
+    assert len(TEMPLATES) == 21
+    assert all(template.count("{}") == 1 for template in TEMPLATES.values())
 
 
 def test_templates_go_by_language() -> None:
@@ -161,12 +184,10 @@ def test_the_command_wrote_what_it_measured(nli_bundle: Path) -> None:
     manifest = json.loads((nli_bundle / "bundle.json").read_text())
     zero = manifest["checks"]["zero_shot"]
     assert set(zero["languages"]) == {"en", "de"}
-    best = max(
-        ("nli", "similarity"),
-        key=lambda name: sum(row[name] for row in zero["languages"].values()),
-    )
-    assert zero["scorer"] == best
-    assert set(manifest["scores"]["dev"]) == {"en", "de"}
+    best = max(nli.WAYS, key=lambda way: sum(row[way] for row in zero["languages"].values()))
+    assert zero["scorer"] == nli.WAYS[best][0]
+    assert (zero["template"] == "This text is about {}.") == (nli.WAYS[best][1] == "english")
+    assert set(manifest["scores"]["dev"]) == {"en", "de"} == set(manifest["checks"]["xnli"])
     assert "| SIB-200 dev, zero-shot |" in nli.report(load(nli_bundle).bundle)
 
 

@@ -24,7 +24,7 @@ def folder(tmp_path: Path) -> Path:
         "nli/train-en-large.tsv": "label\tpremise\thypothesis\tsource\n"
         "neutral\tp1\th1\tsnli\ncontradiction\tp2\th2\tmnli\nentailment\tp3\th3\tanli\n",
         "nli/train-en.tsv": "label\tpremise\thypothesis\tsource\n"
-        "neutral\tA sick one.\tNo.\tsick\nneutral\tA free one.\tYes.\tcad\n",
+        "neutral\tA sick one.\tNo.\tsick\nneutral\tOf no licence.\tYes.\tcad\n",
         "pawsx/train-en.tsv": "label\tsentence1\tsentence2\n1\ta b\tb a\n",
         "lexicons/free/en-de.tsv": "in\tZoll\ndog\tKöter\ndog\tHund\ndog\tHundsfott\ndog\tdog\n",
     }
@@ -48,10 +48,10 @@ def test_entailment_is_of_the_free_sources_alone(folder: Path) -> None:
     assert ("en", "p3") not in texts
 
 
-def test_the_text_of_sick_is_kept_out(folder: Path) -> None:
+def test_the_text_of_the_older_entailment_sets_is_kept_out(folder: Path) -> None:
     banned = corpus.noncommercial_fingerprints(folder)
-    assert corpus.fingerprint("a sick one") in banned
-    assert corpus.fingerprint("a free one") not in banned
+    assert {corpus.fingerprint(text) for text in ("a sick one", "of no licence")} <= banned
+    assert corpus.fingerprint("p1") not in banned
 
 
 def test_utterances_are_distinct_and_of_train_splits(folder: Path) -> None:

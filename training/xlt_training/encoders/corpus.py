@@ -4,7 +4,7 @@ Two rules decide what stays:
 
 - a row goes if either side occurs in an evaluation set (compared without case, space and
   punctuation, so that a re-tokenised copy is found too);
-- a row goes if it is text of a non-commercial set (XNLI, SICK).
+- a row goes if it is text of a set that is not free (XNLI, SICK, CAD, ConjNLI).
 """
 
 from __future__ import annotations
@@ -123,9 +123,10 @@ def free_of_evaluation(lines: Iterable[str], data: Path) -> list[str]:
 
 
 def noncommercial_fingerprints(data: Path) -> set[str]:
-    """The text of XNLI and of SICK, which may not be used to make what is sold."""
+    """The text of XNLI and of the older entailment sets, of which SICK is non-commercial and the
+    others state no licence: not for what is sold."""
     held = [row for path in sorted((data / "xnli").glob("dev-*.tsv")) for row in rows(path)]
-    held += [row for row in rows(data / "nli" / "train-en.tsv") if row["source"] == "sick"]
+    held += rows(data / "nli" / "train-en.tsv")
     return {fingerprint(row[side]) for row in held for side in ("premise", "hypothesis")} - {""}
 
 

@@ -39,7 +39,13 @@ ALLOCATOR = "glibc.malloc.hugetlb=1:glibc.malloc.mmap_max=0:glibc.malloc.trim_th
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--config", type=Path, default=HERE / "small.toml")
+    parser.add_argument(
+        "--config",
+        type=Path,
+        nargs="+",
+        default=[HERE / "small.toml"],
+        help="later files change values of earlier ones",
+    )
     parser.add_argument("--work", type=Path, default=Path("build/encoder"))
     parser.add_argument("--out", type=Path, default=SHIPPED / "small")
     parser.add_argument(
@@ -49,7 +55,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--cool-down", type=float, default=0.2, help="share of the run")
     parser.add_argument("--workers", type=int, default=2, help="processes, a thread each")
     options = parser.parse_args(arguments)
-    config = tomllib.loads(options.config.read_text())
+    config = merged([tomllib.loads(file.read_text()) for file in options.config])
     torch.set_num_threads(1)
     options.work.mkdir(parents=True, exist_ok=True)
     pools = material.gathered(options.data, options.work)
@@ -64,6 +70,15 @@ def main(arguments: list[str] | None = None) -> None:
     if finished:
         run.save_encoder(options.out, averaged=not options.cool_down)
         print(f"written to {options.out} at step {run.step}", flush=True)
+
+
+def merged(tables: list[dict[str, Any]]) -> dict[str, Any]:
+    """Table by table, later values over earlier ones."""
+    out: dict[str, Any] = {}
+    for table in tables:
+        for name, values in table.items():
+            out[name] = out.get(name, {}) | values
+    return out
 
 
 def train(run: Distillation, crew: Crew, limit: float, cool_share: float) -> bool:

@@ -1,8 +1,8 @@
 """Make what ships again: ``python -m xlt_training.encoders.make --data ../shared/data --minutes 120``.
 
 Three steps, each of which may be repeated alone: distil the encoder (goes on from what is
-committed; ``--minutes 0`` leaves it as it is), fine-tune the topic classifier on English and
-export it, write the model card with the hashes of all files.
+committed; ``--minutes 0`` leaves it as it is), fine-tune the classifiers of topics and intents on
+English and export them (``--bundles``), write the model card with the hashes of all files.
 """
 
 from __future__ import annotations
@@ -23,6 +23,16 @@ from xlt_training.loop import config, pretrained, trainer
 ROOT = Path(__file__).parent.parent.parent.parent
 ENCODER = pretrained.SHIPPED / "small"
 BUNDLE = bundles.MODELS / bundles.DEFAULT
+CLASSIFIERS = {  # name of the bundle → task, and what the manifest says of it
+    "topics": (
+        "sib200",
+        "SIB-200 topics, trained on English alone, on the project's own small encoder",
+    ),
+    "intents": (
+        "xsid",
+        "xSID intents, trained on English alone, on the project's own small encoder",
+    ),
+}
 RESULTS = ROOT / "benchmarks" / "results" / "encoder.json"
 CARD = "README.md"
 SENSITIVE = r"position_embeddings|layer\.0\."
@@ -35,12 +45,15 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--minutes", type=float, default=120.0, help="of distillation; 0: none")
     parser.add_argument("--work", type=Path, default=Path("build/encoder"))
     parser.add_argument("--seeds", type=int, default=3, help="classifiers to choose from, on dev")
+    parser.add_argument("--bundles", nargs="*", default=list(CLASSIFIERS), choices=CLASSIFIERS)
+    parser.add_argument("--override", nargs="*", default=[], help="config keys of the classifiers")
     parser.add_argument("--card-only", action="store_true")
     options = parser.parse_args(arguments)
     if not options.card_only:
         if options.minutes > 0:
             distil(options.data, options.work, options.minutes)
-        topics(options.data, options.work, options.seeds)
+        for name in options.bundles:
+            classifier(name, options)
     (ENCODER / CARD).write_text(card(), encoding="utf-8")
     print(f"written: {ENCODER / CARD}")
 
@@ -52,23 +65,19 @@ def distil(data: Path, work: Path, minutes: float) -> None:
     subprocess.run(command, check=True)
 
 
-def topics(data: Path, work: Path, seeds: int) -> None:
-    """The default bundle: noise-trained, so that it can vote; the seed best on English dev; int8."""
-    scores = {}
-    for seed in range(seeds):
-        made = config.named("sib200", "noise", [f"seed={seed}", f"task.data={data}"])
-        folder = work / f"topics-{seed}"
+def classifier(name: str, options: argparse.Namespace) -> None:
+    """A shipped bundle: noise-trained, so that it can vote; the seed best on English dev; int8."""
+    task, notes = CLASSIFIERS[name]
+    scores: dict[Path, float] = {}
+    for seed in range(options.seeds):
+        overrides = [f"seed={seed}", f"task.data={options.data}", *options.override]
+        folder = options.work / f"{name}-{seed}"
         shutil.rmtree(folder, ignore_errors=True)  # it may stem from an older encoder
-        scores[folder] = trainer.train(made, folder)["dev_score"]
+        scores[folder] = trainer.train(config.named(task, "noise", overrides), folder)["dev_score"]
+        print(f"{name}, seed {seed}: {scores[folder]:.4f} on English dev", flush=True)
     best = max(scores, key=lambda folder: scores[folder])
-    notes = "SIB-200 topics, trained on English alone, on the project's own small encoder"
-    order = export.Order(
-        name=bundles.DEFAULT,
-        precision="int8",
-        notes=notes,
-        exclude=SENSITIVE,
-    )
-    export.export(best, BUNDLE, order)
+    order = export.Order(name=name, precision="int8", notes=notes, exclude=SENSITIVE)
+    export.export(best, bundles.MODELS / name, order)
 
 
 def shipped() -> list[Path]:
