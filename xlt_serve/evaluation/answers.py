@@ -56,6 +56,18 @@ def answers(
     )
 
 
+def joined(parts: Sequence[Answers]) -> Answers:
+    """Those of one language, part after part."""
+    return Answers(
+        labels=parts[0].labels,
+        ids=tuple(id for part in parts for id in part.ids),
+        truth=tuple(label for part in parts for label in part.truth),
+        best=tuple(label for part in parts for label in part.best),
+        given=np.concatenate([part.given for part in parts]),
+        shares=np.concatenate([part.shares for part in parts]),
+    )
+
+
 def _shares(labels: Sequence[str], found: Prediction) -> list[float]:
     if found.error is not None:
         return [0.0] * len(labels)

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from xlt_serve.classifier import Classifier
 from xlt_serve.errors import UsageError
-from xlt_serve.evaluation.answers import Answers, answers
+from xlt_serve.evaluation.answers import Answers, answers, joined
 from xlt_serve.files.labelled import Labelled
 from xlt_serve.types import Settings
 
@@ -34,11 +34,15 @@ def judged(
     out = {}
     for language, mine in by_language(rows).items():
         here = replace(settings, language=language, top_k=None)
-        predictions = []
-        for part in classifier.predict_batches(_chunks(mine), here):
-            predictions += part
-            progress(len(part))
-        out[language] = answers(classifier.labels, mine, predictions)
+        parts: list[Answers] = []
+        done = 0
+        for predictions in classifier.predict_batches(_chunks(mine), here):
+            # Their numbers alone: a million predictions would take gigabytes.
+            after = done + len(predictions)
+            parts.append(answers(classifier.labels, mine[done:after], predictions))
+            done = after
+            progress(len(predictions))
+        out[language] = joined(parts)
     return out
 
 
