@@ -260,7 +260,21 @@ def _invariant(where: str, value: Any) -> None:
 
 def _zero_shot(where: str, value: Any) -> None:
     _OBJECT(where, value)
-    _parts(where, value, {"scorer": _one_of(("nli", "similarity"))})
+    _parts(where, value, {"scorer": _one_of(("nli", "similarity")), "template": _template})
+
+
+def _template(where: str, value: Any) -> None:
+    """One, or one for each language."""
+    if isinstance(value, dict):
+        _map(_hypothesis, _text(64, shortest=1), most=200)(where, value)
+    else:
+        _hypothesis(where, value)
+
+
+def _hypothesis(where: str, value: Any) -> None:
+    _text(1_000)(where, value)
+    if value.count("{}") != 1:
+        raise Broken(where, value, "must have one {} for the label")
 
 
 _WORD = _text(200, shortest=1)

@@ -113,6 +113,8 @@ def test_a_newer_format_is_refused(copy: Path) -> None:
         (lambda m: m.update(checks={"invariance": {"plain": {}}}), "holds=None: must be true"),
         (lambda m: m.update(checks={"zero_shot": []}), "checks.zero_shot=.*must be an object"),
         (lambda m: m.update(checks={"zero_shot": {"scorer": 1}}), "scorer=1: must be one of nli"),
+        (lambda m: m.update(checks={"zero_shot": {"template": "no place"}}), "must have one {}"),
+        (lambda m: m.update(checks={"zero_shot": {"template": {"de": 3}}}), "must be a string"),
         (lambda m: m.update(noise={"words": None}), "noise.words=None: must be an object"),
         (lambda m: m.update(noise={"words": {"a": 1}}), "noise.words.(language|draws)=None"),
         (
