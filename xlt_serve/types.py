@@ -233,6 +233,7 @@ class Prediction:
     ``label`` is None where the item failed (``error`` says why) or the model abstained
     (``abstained`` says on what ground). ``tokens`` counts the whole text, also the part that was
     cut off (``truncated``). ``windows`` is the number of pieces that a long text was read in.
+    ``warning``: the vocabulary was not kept for the text's language.
     """
 
     label: str | None
@@ -246,6 +247,7 @@ class Prediction:
     error: Failure | None = None
     smoothed: Votes | None = None
     pairing: Pairing | None = None
+    warning: str | None = None
     bundle: str = ""
     version: str = ""
 
@@ -255,6 +257,7 @@ class Prediction:
         pairing = {} if self.pairing is None else self.pairing.to_dict()
         if certificate := smoothed.get("certificate"):
             smoothed["certificate"] = {k: v for k, v in certificate.items() if v is not None}
+        warnings = [text for text in (self.warning, smoothed.get("warning")) if text]
         return {
             "label": self.label,
             "probabilities": {name: round(p, 6) for name, p in self.probabilities.items()},
@@ -269,4 +272,5 @@ class Prediction:
             else {"code": self.error.code, "message": self.error.message},
             **smoothed,
             **pairing,
+            **({"warning": "; ".join(warnings)} if warnings else {}),
         }

@@ -232,8 +232,8 @@ def _hint(name: str, hint: Any) -> Any:
     return SHAPES.get(name, hint)
 
 
-ADDED = ("windows",)
-"""What the first services did not send."""
+ADDED = ("windows", "warning")
+"""What the first services did not send, and what not every answer has."""
 NESTED: dict[Any, Any] = {}
 """The models of dataclasses that stand within others."""
 
