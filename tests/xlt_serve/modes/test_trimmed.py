@@ -183,7 +183,10 @@ def test_scoring_has_a_column_for_them(cut: Path, tmp_path: Path, out: str) -> N
     assert not rows[1]["xlt_warning"]
 
 
-def test_scoring_with_a_whole_vocabulary_has_no_such_column(bundle: Path, tmp_path: Path) -> None:
+def test_scoring_with_a_whole_vocabulary_has_no_such_column(
+    graph_bundles: dict[str, Bundle], tmp_path: Path
+) -> None:
+    bundle = graph_bundles["xlm-roberta"].path
     (tmp_path / "in.csv").write_text(f"text\n{HINDI}\n", encoding="utf-8")
     score(Order(str(tmp_path / "in.csv"), str(tmp_path / "o.csv"), bundle=str(bundle)))
     header = (tmp_path / "o.csv").read_text(encoding="utf-8").splitlines()[0]
