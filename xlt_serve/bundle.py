@@ -78,6 +78,13 @@ class Manifest:
     def temperature(self, mode: str) -> float:
         return float(self.calibration.get(mode, {}).get("temperature", 1.0))
 
+    @property
+    def trimmed_to(self) -> tuple[str, ...] | None:
+        """The languages that the vocabulary was kept for; none where the bundle did not note them. None:
+        it was not trimmed."""
+        trimmed = self.checks.get("trimmed")
+        return None if trimmed is None else tuple(trimmed.get("languages", ()))
+
     def abstain_below(self, mode: str) -> float | None:
         """The confidence under which this bundle gives no label, if it was exported with one."""
         return self.calibration.get(mode, {}).get("abstain_below")

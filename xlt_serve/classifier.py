@@ -29,7 +29,7 @@ from xlt_serve.signing import key_files
 from xlt_serve.text.synonyms import Tables
 from xlt_serve.text.tokens import LARGEST, Encoder, Piece
 from xlt_serve.translation import Translators
-from xlt_serve.types import Mode, Outcome, Prediction, Settings, Untranslated
+from xlt_serve.types import Mode, Outcome, Prediction, Predictions, Settings, Untranslated
 
 NO_TRANSLATOR = Untranslated(
     "no_translator", "no translators are configured and the request has no translation"
@@ -93,7 +93,7 @@ class Classifier:
         mode: Mode = "plain",
         translations: Sequence[object] | None = None,
         **options: Unpack[PredictKeywords],
-    ) -> list[Prediction]:
+    ) -> Predictions:
         """One prediction for each item, in order; an item's own error is a value in its place.
 
         ``items`` are texts, or tuples of two where the bundle classifies pairs; ``options`` are the
@@ -109,19 +109,19 @@ class Classifier:
 
     def _predicted(
         self, items: list[object], settings: Settings, translations: Sequence[object] | None = None
-    ) -> list[Prediction]:
+    ) -> Predictions:
         asked = Asked(items, settings, translations)
         self.refuse_unfit(asked.settings)
         modes.check_translations(asked)
         deadline = None if self.translators is None else self.translators.deadline
-        return drive(self.steps(asked), self.runners.run, self._submit(deadline))
+        return Predictions(drive(self.steps(asked), self.runners.run, self._submit(deadline)))
 
     def zero_shot(
         self,
         texts: Iterable[object],
         labels: Sequence[str],
         **options: Unpack[ZeroShotKeywords],
-    ) -> list[Prediction]:
+    ) -> Predictions:
         """One of these labels for each text, or several with ``multi_label=True``; further options:
         ``template`` and ``scorer`` (see ``Candidates``), and the fields of ``Settings``."""
         if isinstance(texts, str):

@@ -98,6 +98,11 @@ def requests(kind: str, items: Sequence[Any], asked: dict[str, Any], policy: Pol
     return out
 
 
+def swapping(name: str, bundle: str | None, force: bool) -> dict[str, Any]:
+    """The body of a swap. Older services don't know ``force``, and need none."""
+    return {"name": name, "bundle": bundle, **({"force": True} if force else {})}
+
+
 def merged(answers: Sequence[wire.Answer]) -> wire.Answer:
     """One answer: all predictions, the last bundle, the sum of the timings."""
     total = {
@@ -181,9 +186,10 @@ class Client(_Base):
     def models(self) -> wire.Models:
         return wire.read(wire.Models, self._send("GET", "models"), self.url)
 
-    def swap(self, name: str, bundle: str | None = None) -> wire.Models:
-        body = {"name": name, "bundle": bundle}
-        return wire.read(wire.Models, self._send("POST", "models", body), self.url)
+    def swap(self, name: str, bundle: str | None = None, *, force: bool = False) -> wire.Models:
+        """``force``: also if its labels or its task are others than those of this name."""
+        answer = self._send("POST", "models", swapping(name, bundle, force))
+        return wire.read(wire.Models, answer, self.url)
 
     def unload(self, name: str) -> wire.Models:
         answer = self._send("POST", "models/unload", {"name": name})
@@ -263,9 +269,12 @@ class AsyncClient(_Base):
     async def models(self) -> wire.Models:
         return wire.read(wire.Models, await self._send("GET", "models"), self.url)
 
-    async def swap(self, name: str, bundle: str | None = None) -> wire.Models:
-        body = {"name": name, "bundle": bundle}
-        return wire.read(wire.Models, await self._send("POST", "models", body), self.url)
+    async def swap(
+        self, name: str, bundle: str | None = None, *, force: bool = False
+    ) -> wire.Models:
+        """``force``: also if its labels or its task are others than those of this name."""
+        answer = await self._send("POST", "models", swapping(name, bundle, force))
+        return wire.read(wire.Models, answer, self.url)
 
     async def unload(self, name: str) -> wire.Models:
         answer = await self._send("POST", "models/unload", {"name": name})

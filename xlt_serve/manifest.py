@@ -248,7 +248,8 @@ def _checks(where: str, value: Any) -> None:
     """What requests read of it; the rest is for people."""
     _OBJECT(where, value)
     invariance = _map(_invariant, _WORD)
-    _parts(where, value, {"invariance": invariance, "zero_shot": _zero_shot})
+    known = {"invariance": invariance, "zero_shot": _zero_shot, "trimmed": _trimmed}
+    _parts(where, value, known)
 
 
 def _invariant(where: str, value: Any) -> None:
@@ -256,6 +257,11 @@ def _invariant(where: str, value: Any) -> None:
     _flag(f"{where}.holds", value.get("holds"))
     if "largest_difference" in value or not value["holds"]:
         _number(f"{where}.largest_difference", value.get("largest_difference"), 0, math.inf)
+
+
+def _trimmed(where: str, value: Any) -> None:
+    _OBJECT(where, value)
+    _parts(where, value, {"languages": _list(_text(100, shortest=1), 0, 10_000)})
 
 
 def _zero_shot(where: str, value: Any) -> None:

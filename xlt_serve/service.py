@@ -46,9 +46,9 @@ class XltService:
         return await self._here.call("/zero_shot", texts=texts, labels=labels, **options)
 
     @bentoml.api(route="/models", input_spec=arguments("swap"))
-    async def swap(self, name: str, bundle: str | None = None) -> Answer:
+    async def swap(self, name: str, bundle: str | None = None, force: bool = False) -> Answer:
         """Load a bundle anew while requests go on; needs an admin key."""
-        return await self._here.call("/models", name=name, bundle=bundle)
+        return await self._here.call("/models", name=name, bundle=bundle, force=force)
 
     @bentoml.api(route="/models/unload", input_spec=arguments("unload"))
     async def unload(self, name: str) -> Answer:

@@ -10,6 +10,7 @@ import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import Field, asdict, dataclass, field, fields
 from functools import cache
+from html import escape
 from typing import Any, Literal, TypeAlias, TypeVar, get_args
 
 from xlt_serve.errors import UsageError
@@ -233,6 +234,7 @@ class Prediction:
     ``label`` is None where the item failed (``error`` says why) or the model abstained
     (``abstained`` says on what ground). ``tokens`` counts the whole text, also the part that was
     cut off (``truncated``). ``windows`` is the number of pieces that a long text was read in.
+    ``warning``: the vocabulary was not kept for the text's language.
     """
 
     label: str | None
@@ -246,6 +248,7 @@ class Prediction:
     error: Failure | None = None
     smoothed: Votes | None = None
     pairing: Pairing | None = None
+    warning: str | None = None
     bundle: str = ""
     version: str = ""
 
@@ -255,6 +258,7 @@ class Prediction:
         pairing = {} if self.pairing is None else self.pairing.to_dict()
         if certificate := smoothed.get("certificate"):
             smoothed["certificate"] = {k: v for k, v in certificate.items() if v is not None}
+        warnings = [text for text in (self.warning, smoothed.get("warning")) if text]
         return {
             "label": self.label,
             "probabilities": {name: round(p, 6) for name, p in self.probabilities.items()},
@@ -269,4 +273,53 @@ class Prediction:
             else {"code": self.error.code, "message": self.error.message},
             **smoothed,
             **pairing,
+            **({"warning": "; ".join(warnings)} if warnings else {}),
         }
+
+    def _repr_html_(self) -> str:
+        return Predictions([self])._repr_html_()
+
+
+SHOWN = 20
+"""Predictions that a notebook shows of many."""
+
+
+class Predictions(list[Prediction]):
+    """What ``predict`` returns: a list, which a notebook shows as a table."""
+
+    def _repr_html_(self) -> str:
+        """Texts of either direction stay apart (``dir``), and none of them is markup."""
+        head = "".join(f"<th>{name}</th>" for name in ("", "label", "", "language", "note"))
+        rows = [
+            (str(number), each.label or "–", _strength(each), _spoken(each.language), _note(each))
+            for number, each in enumerate(self[:SHOWN])
+        ]
+        cells = ("".join(f'<td dir="auto">{escape(cell)}</td>' for cell in row) for row in rows)
+        body = "".join(f"<tr>{row}</tr>" for row in cells)
+        rest = f"<p>… and {len(self) - SHOWN} more</p>" if len(self) > SHOWN else ""
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{rest}"
+
+
+def _strength(prediction: Prediction) -> str:
+    """Votes are no probabilities."""
+    if prediction.smoothed is not None:
+        votes = max(prediction.smoothed.votes.values(), default=0)
+        return f"{votes} of {prediction.smoothed.draws} votes"
+    best = max(prediction.probabilities.values(), default=None)
+    return "" if best is None else f"{best:.1%}"
+
+
+def _spoken(language: str | Sequence[str] | None) -> str:
+    return language if isinstance(language, str) else ", ".join(language or ())
+
+
+def _note(prediction: Prediction) -> str:
+    """Why there is no label, and what else a reader should know."""
+    if prediction.error is not None:
+        return prediction.error.message
+    said = (
+        f"abstained ({prediction.abstained})" if prediction.label is None else "",
+        "cut" if prediction.truncated else "",
+        prediction.to_dict().get("warning"),
+    )
+    return "; ".join(part for part in said if part)

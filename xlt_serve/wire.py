@@ -7,8 +7,10 @@ the fields of answers are those of ``types`` and of the modes: they are declared
 
 from __future__ import annotations
 
+import difflib
 import json
 import operator
+from collections.abc import Collection
 from dataclasses import MISSING, fields
 from functools import reduce
 from pathlib import Path
@@ -196,6 +198,9 @@ class SwapRequest(Strict):
     bundle: Text | None = Field(
         None, description="shipped name or folder on the server; else where it was loaded from"
     )
+    force: bool = Field(
+        False, description="also if its labels or its task are others than those of this name"
+    )
 
 
 class UnloadRequest(Strict):
@@ -232,8 +237,8 @@ def _hint(name: str, hint: Any) -> Any:
     return SHAPES.get(name, hint)
 
 
-ADDED = ("windows",)
-"""What the first services did not send."""
+ADDED = ("windows", "warning")
+"""What the first services did not send, and what not every answer has."""
 NESTED: dict[Any, Any] = {}
 """The models of dataclasses that stand within others."""
 
@@ -342,7 +347,7 @@ def parse(kind: type[M], value: object) -> M:
     try:
         return kind.model_validate(value)
     except ValidationError as error:
-        raise Invalid(_problems(error)) from None
+        raise Invalid(_problems(error, kind.model_fields)) from None
 
 
 def _without_rest(kind: type[BaseModel], value: object) -> object:
@@ -372,18 +377,25 @@ def read(kind: type[M], value: object, source: str) -> M:
         ) from None
 
 
-def _problems(error: ValidationError) -> list[tuple[str, str]]:
+def _problems(error: ValidationError, known: Collection[str] = ()) -> list[tuple[str, str]]:
     """Where and what; the kinds that a field may be of are one problem, not one each."""
     found: dict[str, dict[str, None]] = {}
     for problem in error.errors(include_input=False, include_url=False, include_context=False):
         # The tail of a location names branches of a union, which only a reader of this file knows.
         where = str(problem["loc"][0]) if problem["loc"] else ""
-        found.setdefault(_shown(where), {}).setdefault(
-            problem["msg"].removeprefix("Value error, ")[:200]
-        )
+        said = problem["msg"].removeprefix("Value error, ")[:200]
+        if problem["type"] == "extra_forbidden":
+            said += _near(where, known)
+        found.setdefault(_shown(where), {}).setdefault(said)
     return [
         (where, ", or ".join(list(what)[:3])) for where, what in list(found.items())[:MOST_PROBLEMS]
     ]
+
+
+def _near(name: str, known: Collection[str]) -> str:
+    """What was meant by a key that is none."""
+    near = difflib.get_close_matches(_shown(name), known, 1)
+    return f"; did you mean {near[0]}?" if near else ""
 
 
 def _shown(name: str) -> str:

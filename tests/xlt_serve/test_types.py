@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from html.parser import HTMLParser
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from xlt_serve import modes, wire
+from xlt_serve import load, modes, wire
 from xlt_serve.errors import UsageError
-from xlt_serve.types import LONGEST, LONGEST_CODE, MOST_ENTRIES
+from xlt_serve.types import (
+    LONGEST,
+    LONGEST_CODE,
+    MOST_ENTRIES,
+    SHOWN,
+    Prediction,
+    Predictions,
+    Votes,
+)
 
 LABELS = ("a", "b")
 TOO_LONG: list[tuple[str, dict[str, Any]]] = [
@@ -47,6 +58,31 @@ def test_a_refusal_names_its_first_problems_and_stops() -> None:
     assert set(names[1:]) <= {f"k{number}" for number in range(wire.MOST_PROBLEMS)}
 
 
+@pytest.mark.parametrize(
+    ("kind", "body", "says"),
+    [
+        (
+            wire.ClassifyRequest,
+            {"text": "a"},
+            "text: Extra inputs are not permitted; did you mean texts?",
+        ),
+        (wire.ZeroShotRequest, {"text": ["a"], "labels": ["b"]}, "did you mean texts?"),
+        (wire.ClassifyRequest, {"texts": ["a"], "topk": 3}, "did you mean top_k?"),
+        (wire.SwapRequest, {"name": "a", "forced": True}, "did you mean force?"),
+    ],
+)
+def test_a_key_that_is_none_is_told_what_was_meant(kind: Any, body: Any, says: str) -> None:
+    with pytest.raises(wire.Invalid) as caught:
+        wire.parse(kind, body)
+    assert says in str(caught.value)
+
+
+def test_a_key_like_no_other_is_only_refused() -> None:
+    with pytest.raises(wire.Invalid) as caught:
+        wire.parse(wire.ClassifyRequest, {"texts": ["a"], "zzz": 1})
+    assert str(caught.value) == "zzz: Extra inputs are not permitted"
+
+
 def test_every_text_of_a_request_has_a_length() -> None:
     """But for items and their translations, which have errors of their own."""
 
@@ -69,3 +105,57 @@ def test_every_text_of_a_request_has_a_length() -> None:
         for name, field in definitions[kind.__name__]["properties"].items():
             if name not in ("texts", "pairs", "translations"):
                 assert unbounded(field, name) == [], kind.__name__
+
+
+class Cells(HTMLParser):
+    """The texts of a table's cells, their directions, and all elements."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.cells: list[str] = []
+        self.tags: set[str] = set()
+        self.directions: set[str | None] = set()
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        if tag == "td":
+            self.cells.append("")
+            self.directions.add(dict(attrs).get("dir"))
+
+    def handle_data(self, data: str) -> None:
+        if self.cells:
+            self.cells[-1] += data
+
+
+def test_a_notebook_shows_predictions_as_a_table() -> None:
+    found = load().predict(["Die Mannschaft gewann das Finale.", ""])
+    assert isinstance(found, list)
+    shown = Cells(found._repr_html_())
+    best = max(found[0].probabilities.values())
+    assert shown.cells[:3] == ["0", "sports", f"{best:.1%}"]
+    assert shown.cells[5:] == ["1", "–", "", "", str(found[1].error.message)]  # type: ignore[union-attr]
+    assert Cells(found[0]._repr_html_()).cells == shown.cells[:5]
+
+
+def test_votes_warnings_and_abstentions_are_told() -> None:
+    votes = Votes({"a": 3, "b": 7}, 10, 1, 0.4, None, warning="trained otherwise")
+    more: dict[str, Any] = {"smoothed": votes, "warning": "kept for en", "language": ("de", "en")}
+    [*_, strength, language, note] = Cells(
+        Prediction(
+            None, {"a": 0.3, "b": 0.7}, abstained="votes", truncated=True, **more
+        )._repr_html_()
+    ).cells
+    assert strength == "7 of 10 votes"
+    assert language == "de, en"
+    assert note == "abstained (votes); cut; kept for en; trained otherwise"
+
+
+@given(st.text(), st.text())
+def test_nothing_in_a_prediction_is_markup(label: str, message: str) -> None:
+    many = Predictions([Prediction(label, warning=message), Prediction(None)] * 300)
+    shown = Cells(many._repr_html_())
+    assert shown.tags == {"table", "thead", "tbody", "tr", "th", "td", "p"}
+    assert shown.directions == {"auto"}
+    assert len(shown.cells) == 5 * SHOWN
+    assert "… and 580 more" in shown.cells[-1]

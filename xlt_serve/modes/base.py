@@ -7,7 +7,7 @@ class and a line in ``modes.MODES``; Python, the service, the command line and s
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from xlt_serve.bundle import Bundle
 from xlt_serve.errors import ItemError, UsageError
+from xlt_serve.modes import trimmed
 from xlt_serve.runtime.steps import Steps
 from xlt_serve.text.language import detect
 from xlt_serve.text.synonyms import Tables
@@ -49,6 +50,15 @@ class Context:
         """With the name and version of the bundle that it comes from."""
         version = self.bundle.manifest.version
         return Prediction(label, mode=mode, bundle=self.name, version=version, **found)
+
+    def warning(
+        self, language: str | Sequence[str] | None, pieces: Iterable[Sequence[int]]
+    ) -> str | None:
+        """Of a text in this language, read as these tokens."""
+        kept = self.bundle.manifest.trimmed_to
+        if kept is None:
+            return None
+        return trimmed.warning(kept, language, self.encoder.unknown(pieces))
 
     def failed(self, mode: str, code: str, message: str) -> Prediction:
         return self.prediction(mode, None, error=Failure(code, message))
@@ -151,12 +161,14 @@ class Mode(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A valid item on its way: where it stands in the request, its tokens, its language."""
+    """A valid item on its way: where it stands in the request, its tokens, its language; a warning where
+    they don't fit."""
 
     index: int
     item: Item
     tokens: Tokens
     language: str | Sequence[str] | None
+    warning: str | None = None
 
 
 class Reading:
@@ -198,7 +210,10 @@ class Reading:
                 if isinstance(tokens, ItemError):
                     self.fail(index, tokens)
                 else:
-                    self._jobs.append(Job(index, item, tokens, self.language(index)))
+                    language = self.language(index)
+                    read = (piece.ids for piece in tokens.pieces)
+                    warning = self._context.warning(language, read)
+                    self._jobs.append(Job(index, item, tokens, language, warning))
         return self._jobs
 
     def in_order(self, answers: dict[int, Prediction]) -> list[Prediction]:
@@ -231,6 +246,7 @@ def labelled(
         truncated=job.tokens.truncated,
         windows=len(job.tokens.pieces),
         abstained="confidence" if unsure else None,
+        warning=job.warning,
     )
 
 

@@ -151,6 +151,7 @@ class Smoothed(Mode):
             truncated=job.tokens.truncated,
             abstained="votes" if best is None else None,
             smoothed=votes,
+            warning=job.warning,
         )
 
 

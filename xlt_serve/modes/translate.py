@@ -103,6 +103,10 @@ class Translate(ReadsTranslations):
     def predicted(
         self, context: Context, jobs: Sequence[TranslatedJob], settings: Settings
     ) -> Steps[list[tuple[Prediction, float | None]]]:
-        alone = [replace(each.job, tokens=each.tokens) for each in jobs]
+        source = context.bundle.manifest.source_language
+        alone = []
+        for each in jobs:  # what is read is in the source language
+            warning = context.warning(source, (piece.ids for piece in each.tokens.pieces))
+            alone.append(replace(each.job, tokens=each.tokens, warning=warning))
         answers = yield from classified(context, alone, settings)
         return [(answer, None) for answer in answers]

@@ -238,6 +238,7 @@ class ZeroShot(Mode):
             tokens=text.count,
             truncated=truncated,
             abstained="confidence" if unsure else None,
+            warning=context.warning(text.language, [text.ids]),
         )
 
 

@@ -10,6 +10,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from xlt_serve.bundle import Manifest
 from xlt_serve.files.packages import arrow
 from xlt_serve.modes import MODES
 from xlt_serve.types import Prediction
@@ -28,8 +29,11 @@ PLAIN = (
 )
 
 
-def added(mode: str) -> tuple[str, ...]:
-    return PLAIN + MODES[mode].fields
+def added(mode: str, manifest: Manifest) -> tuple[str, ...]:
+    """Warnings have a column where there can be any."""
+    names = PLAIN + MODES[mode].fields
+    warns = manifest.trimmed_to is not None and "warning" not in names
+    return (*names, "warning") if warns else names
 
 
 def values(prediction: Prediction, names: Sequence[str]) -> dict[str, Any]:

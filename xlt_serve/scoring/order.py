@@ -149,6 +149,8 @@ def essence(order: Order, bundle: Bundle, units: Sequence[Unit]) -> dict[str, An
         "translators": order.translators and _translators(Path(order.translators)),
         "synonyms": {language: digest(Path(file)) for language, file in order.tables.items()},
         **settings,
+        # A run that was begun without this column does not go on with it.
+        **({"warnings": True} if bundle.manifest.trimmed_to is not None else {}),
     }
 
 

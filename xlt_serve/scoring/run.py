@@ -107,7 +107,9 @@ def with_columns(order: Order, bundle: Bundle, found: Layout) -> Order:
             raise UsageError(
                 f"{option} {name}", f"is no column of {first.url}; it has {', '.join(names)}"
             )
-    clash = sorted({order.prefix + name for name in columns.added(order.mode)} & set(names))
+    clash = sorted(
+        {order.prefix + name for name in columns.added(order.mode, bundle.manifest)} & set(names)
+    )
     if clash:
         raise UsageError(
             ", ".join(clash),
@@ -123,7 +125,7 @@ def _writer(order: Order, bundle: Bundle, unit: Unit, kept: Kept | None = None) 
         unit.format,
         unit.codec,
         kept or keep(unit.sources, unit.format, unit.keyed),
-        columns.added(order.mode),
+        columns.added(order.mode, manifest),
         order.prefix,
         manifest.labels,
         {"xlt_serve": json.dumps({"bundle": manifest.name, "version": manifest.version})},

@@ -32,9 +32,12 @@ TYPES = {"probability": "double", "tokens": "bigint", "windows": "bigint", "trun
 
 def schema(given: Any, bundle: str | None = None, prefix: str = "xlt_", mode: str = "plain") -> str:
     """The DDL of the result: the columns of ``given`` (a Spark schema) and those that are added."""
-    bundles.find(bundle)  # a bundle that is not there is better missed here than on an executor
+    # A bundle that is not there is better missed here than on an executor.
+    manifest = bundles.read_manifest(bundles.find(bundle) / bundles.MANIFEST)
     kept = [f"`{field.name}` {field.dataType.simpleString()}" for field in given.fields]
-    new = [f"`{prefix}{name}` {TYPES.get(name, 'string')}" for name in columns.added(mode)]
+    new = [
+        f"`{prefix}{name}` {TYPES.get(name, 'string')}" for name in columns.added(mode, manifest)
+    ]
     return ", ".join(kept + new)
 
 
@@ -47,11 +50,12 @@ def scorer(
     **settings: Any,
 ) -> Callable[[Iterator[Any]], Iterator[Any]]:
     """A function of pandas frames. ``settings`` are those of ``Classifier.predict``."""
-    names = columns.added(str(settings.get("mode", "plain")))
     signers = key_files.required()  # variables stay on the machine that they are set on
 
     def score(frames: Iterator[Any]) -> Iterator[Any]:
         classifier = opened(bundle, signers)
+        manifest = classifier.bundle.manifest
+        names = columns.added(str(settings.get("mode", "plain")), manifest)
         for frame in frames:
             items: list[object] = [_text(value) for value in frame[text]]
             if pair:

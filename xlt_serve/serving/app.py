@@ -23,7 +23,7 @@ from xlt_serve import modes, translation, wire
 from xlt_serve.modes.base import CLASSIFY, Asked
 from xlt_serve.modes.zero_shot import ZeroShot
 from xlt_serve.runtime.session import available_cores
-from xlt_serve.serving import answering, failures, openapi, settings, tracing
+from xlt_serve.serving import answering, docs_page, failures, openapi, settings, tracing
 from xlt_serve.serving import worker_state as shared
 from xlt_serve.serving.answering import AnsweredQuery
 from xlt_serve.serving.body import Gone, read_json
@@ -314,7 +314,7 @@ async def models(request: Request) -> Response:
 async def swap(request: Request) -> Response:
     service = service_of(request)
     asked = wire.parse(wire.SwapRequest, await body_of(request))
-    await service.swaps.swap(asked.name, asked.bundle)
+    await service.swaps.swap(asked.name, asked.bundle, asked.force)
     service.metrics.swaps.labels(asked.name).inc()
     return await models(request)
 
@@ -329,8 +329,12 @@ async def unload(request: Request) -> Response:
 
 async def page(request: Request) -> Response:
     policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; img-src data:; frame-ancestors 'none'; base-uri 'none'"
+    return as_page(_page(), policy)
+
+
+def as_page(content: bytes, policy: str) -> Response:
     headers = {"Content-Security-Policy": policy, "X-Content-Type-Options": "nosniff"}
-    return Response(_page(), headers=headers, media_type="text/html")
+    return Response(content, headers=headers, media_type="text/html")
 
 
 @cache
@@ -353,6 +357,15 @@ def _docs() -> bytes:
     return as_json(openapi.document())
 
 
+async def rendered(request: Request) -> Response:
+    return as_page(_rendered(), docs_page.POLICY)
+
+
+@cache
+def _rendered() -> bytes:
+    return docs_page.page(openapi.document()).encode()
+
+
 async def body_of(request: Request) -> Any:
     service = service_of(request)
     return await read_json(request, service.environment, service.bodies)
@@ -361,6 +374,7 @@ async def body_of(request: Request) -> Any:
 HANDLERS: dict[str, Handler] = {
     "page": page,
     "docs": docs,
+    "rendered": rendered,
     "numbers": numbers,
     "classify": refusing(classify),
     "zero_shot": refusing(zero_shot),

@@ -37,6 +37,7 @@ ZERO_SHOTS: dict[str, dict[str, Any]] = {
 SWAPS: dict[str, dict[str, Any]] = {
     "again": {"name": "topics"},
     "other": {"name": "topics", "bundle": "/bundles/v2"},
+    "other labels": {"name": "topics", "bundle": "/bundles/v3", "force": True},
 }
 
 UNLOADS: dict[str, dict[str, Any]] = {"one": {"name": "topics-paired"}}

@@ -19,7 +19,7 @@ ERRORS = {
     403: "not allowed here",
     404: "no such bundle",
     408: "the body did not come in time, or the answer was not ready by the request's deadline_ms",
-    409: "another swap is under way, or the last bundle would go",
+    409: "another swap is under way, the last bundle would go, or labels or task would change without force",
     413: "too many bytes, items or pairs, or too long an answer",
     415: "not a JSON body",
     422: "a request that does not fit; the message says where",

@@ -40,6 +40,7 @@ class Operation:
 OPERATIONS = (
     Operation("page", "GET", "/", "The page to try it on"),
     Operation("docs", "GET", "/docs.json", "This description", key="outside"),
+    Operation("rendered", "GET", "/docs", "The same to read", key="outside"),
     Operation("numbers", "GET", "/metrics", "Prometheus metrics", key="scrape", quiet=True),
     Operation(
         "classify",

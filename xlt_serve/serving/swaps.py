@@ -12,8 +12,9 @@ import asyncio
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
+from xlt_serve.bundle import Bundle, Manifest
 from xlt_serve.errors import BundleError, BundleNotFound
 from xlt_serve.serving.failures import Refusal
 from xlt_serve.serving.loading import Loader
@@ -31,13 +32,14 @@ class Swaps:
     def __init__(self, shared: Shared, registry: Registry, loader: Loader, limit: float) -> None:
         self.shared, self.registry, self.loader, self.limit = shared, registry, loader, limit
 
-    async def swap(self, name: str, place: str | None) -> None:
-        await in_thread(lambda: self._swap(name, place))
+    async def swap(self, name: str, place: str | None, force: bool = False) -> None:
+        """``force``: also if the labels or the task are others than those that the name has now."""
+        await in_thread(lambda: self._swap(name, place, force))
 
     async def unload(self, name: str) -> None:
         await in_thread(lambda: self._unload(name))
 
-    def _swap(self, name: str, place: str | None) -> None:
+    def _swap(self, name: str, place: str | None, force: bool) -> None:
         end = time.monotonic() + self.limit
         with self._turn() as state:
             if place is None:
@@ -45,7 +47,9 @@ class Swaps:
                     raise unknown(name, state.bundles)
                 place = state.bundles[name]
             # Held until all have it: without it, nobody might hold the copy for a moment.
+            before = None if force else self.registry.bundles().get(name)
             tried = self._tried(place, end)
+            refuse_others(name, before, tried)
             self._agree(state.having(name, place, tried.digest), end)
 
     def _unload(self, name: str) -> None:
@@ -158,6 +162,46 @@ class Swaps:
                 if min([self.registry.reached, *reached]) >= wanted.generation:
                     return
             time.sleep(POLL)
+
+
+NAMED = 10
+"""Labels that a refusal names, of those that go and of those that come."""
+
+
+def refuse_others(name: str, before: Bundle | None, after: Bundle) -> None:
+    """Whoever asks for a name goes by its labels: what gives others is no newer version of it. ``before``:
+    what has the name, if anything."""
+    if before is None or not (found := differences(before.manifest, after.manifest)):
+        return
+    raise Refusal(
+        409,
+        "needs_force",
+        f"bundle={name[:100]!r}",
+        f"the new one is for something else ({'; '.join(found)})",
+        'send "force": true to swap it in all the same, or load it under another name',
+    )
+
+
+def differences(before: Manifest, after: Manifest) -> list[str]:
+    """In what clients would notice: labels, task, one text or two."""
+    found = []
+    for what, one, other in (
+        ("labels lost", before, after),
+        ("labels gained", after, before),
+    ):
+        there = set(other.labels)
+        if names := [label for label in one.labels if label not in there]:
+            found.append(f"{what}: {_listed(names)}")
+    if before.pair != after.pair:
+        found.append("pairs of texts instead of texts" if after.pair else "texts instead of pairs")
+    if before.task != after.task:
+        found.append(f"task {_listed([after.task])} instead of {_listed([before.task])}")
+    return found
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f", … ({len(names)} in all)" if len(names) > NAMED else ""
+    return ", ".join(name[:100] for name in names[:NAMED]) + more
 
 
 def _closing() -> Refusal:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
@@ -21,6 +22,9 @@ AT_ONCE = 250_000
 
 SAMPLE = "a"
 """A text of which every tokenizer makes a token."""
+
+NOBODYS = "\U0010ffff"
+"""A character that no vocabulary has."""
 
 OVERLAP = 0.25
 """Share of a window that the next one repeats."""
@@ -91,6 +95,8 @@ class Encoder:
         self._tokenizer.no_truncation()
         self.max_length = max_length
         self._frames = {sides: _frame(self._tokenizer, sides) for sides in (1, 2)}
+        parts = (part for frame in self._frames.values() for part in frame.parts)
+        self._around = {token for part in parts for token, _ in part}
 
     def encode(
         self,
@@ -118,6 +124,20 @@ class Encoder:
     def ids(self, texts: Sequence[str]) -> list[list[int] | ItemError]:
         """The tokens of each text alone: for texts that stand in many pairs."""
         return list(self._ids(texts))
+
+    def unknown(self, pieces: Iterable[Sequence[int]]) -> float:
+        """The share of these tokens that stand for what the vocabulary does not have."""
+        ids = [token for piece in pieces for token in piece if token not in self._around]
+        return ids.count(self._unknown) / len(ids) if ids and self._unknown is not None else 0.0
+
+    @cached_property
+    def _unknown(self) -> int | None:
+        """None where there is no token for it, as in vocabularies of bytes."""
+        try:
+            found = _guarded(lambda: self._tokenizer.model.tokenize(NOBODYS))
+        except Exception:  # the library raises bare Exception where a model has no such token
+            return None
+        return found[0].id if len(found) == 1 else None
 
     def _ids(self, texts: Sequence[str]) -> Iterator[list[int] | ItemError]:
         """Many texts in one call, which the library spreads over the cores, but not all of them."""

@@ -86,5 +86,5 @@ def test_the_paired_mode_goes_to_the_model_that_has_it(running: Running, tmp_pat
 def test_a_text_is_never_markup(running: Running, tmp_path: Path) -> None:
     text = "<img src=x onerror=\"document.title='owned'\"> a goal"
     page = dom(f"{running.url}/#text={quote(text)}", tmp_path)
-    assert "<title>xlt-serve</title>" in page
+    assert "<title>topics · xlt-serve</title>" in page
     assert "<img" not in page

@@ -39,6 +39,29 @@ def test_the_name_that_is_served_is_the_name_in_answers_and_errors(
     assert client.post("/classify", json=TEXT).json()["bundle"]["name"] == "sujets"
 
 
+def test_what_it_was_called_at_export_is_nowhere(start: Start, second: Path) -> None:
+    """Not in answers, errors, metrics, nor the log; its version goes with the name."""
+    client = start(bundles={"mood": str(second)}, admin_keys=("a" * 16,))
+    version = bundles.load(second).manifest.version
+    answer = client.post("/classify", json=TEXT | {"bundle": "mood"})
+    assert answer.json()["bundle"] == {"name": "mood", "version": version}
+    unknown = client.post("/classify", json=TEXT | {"bundle": "topics"})
+    assert unknown.status_code == 404
+    assert "use one of mood" in unknown.json()["error"]["message"]
+    refused = client.post("/zero_shot", json=TEXT | {"labels": ["a"]})
+    assert "zero_shot on mood" in refused.json()["error"]["message"]
+    last = client.post("/models/unload", json={"name": "mood"}, headers=ADMIN)
+    assert "bundle='mood'" in last.json()["error"]["message"]
+    assert client.post("/models", json={"name": "mood"}, headers=ADMIN).status_code == 200
+    mine = [line for line in client.get("/metrics").text.splitlines() if 'bundle="mood"' in line]
+    counted = {line.partition("{")[0] for line in mine}
+    assert counted >= {"xlt_predictions_total", "xlt_languages_total", "xlt_swaps_total"}
+    named = {line["bundle"] for line in client.lines() if isinstance(line.get("bundle"), str)}
+    assert named == {"mood"}
+    ready = next(line for line in client.lines() if line["event"] == "ready")
+    assert ready["bundles"] == {"mood": version}
+
+
 def test_a_name_in_python() -> None:
     [mine] = load("topics", name="mine").predict(TEXT["texts"])
     [its_own] = load("topics").predict(TEXT["texts"])

@@ -113,6 +113,10 @@ def test_a_trimmed_bundle_serves(checkpoint: Path, bundle: Path, tmp_path: Path)
     [whole_answer], [trimmed_answer] = load(bundle).predict([text]), load(made.path).predict([text])
     assert trimmed_answer.probabilities == pytest.approx(whole_answer.probabilities, abs=0.01)
     assert trimmed_answer.tokens == whole_answer.tokens
+    assert trimmed_answer.warning is None
+    [hindi, chinese] = load(made.path).predict([SAMPLES["hi"], SAMPLES["zh"]])
+    assert "kept for en, de, not for hi" in str(hindi.warning)
+    assert "kept for en, de, not for zh" in str(chinese.warning)
 
 
 def test_what_cannot_be_trimmed_is_refused(latin_only: Classifier) -> None:
