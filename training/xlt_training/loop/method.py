@@ -163,8 +163,14 @@ def least_problems(method: Method, least: float, *names: str) -> list[str]:
 def cross_entropy(model: Classifier, batch: Batch) -> Loss:
     """The innermost objective."""
     out = model(batch)
-    loss = F.cross_entropy(out.logits, batch.labels)
+    loss = classification(model, out.logits, batch.labels)
     return Loss(loss, {"cross_entropy": loss}, outputs=[out])
+
+
+def classification(model: Classifier, logits: Tensor, labels: Tensor) -> Tensor:
+    """Cross-entropy under the class weights of the run: what every method learns labels by."""
+    weights = model.class_weights
+    return F.cross_entropy(logits, labels, None if weights is None else weights.to(logits.device))
 
 
 def compose(methods: Sequence[Method]) -> Objective:
