@@ -118,8 +118,8 @@ def test_both_streams_of_ear_and_of_xmixup_are_weighted(
 
 
 def test_the_config_takes_words_and_tables(config_file: Path) -> None:
-    for given, kept in (("balanced", "balanced"), ("{food = 2}", {"food": 2.0})):
-        made = config.load(config_file, [f"train.class_weights={given}", "train.head_first=1"])
+    for said, kept in (("balanced", "balanced"), ("{food = 2}", {"food": 2.0})):
+        made = config.load(config_file, [f"train.class_weights={said}", "train.head_first=1"])
         assert [stage.train.class_weights for stage in made.stages] == [kept, kept]
     for wrong, words in (
         ("balancd", "must be one of ['none', 'balanced'], was: 'balancd'"),

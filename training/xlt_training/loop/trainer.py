@@ -88,11 +88,12 @@ def train(config: Config, out: Path, judge: bool = True) -> dict[str, Any]:
             context = Context(
                 config.task.source,
                 config.seed,
-                config.task.lexicon_folder,
+                config.task.lexicon_place,
                 config.task.translation_folder,
                 targets,
                 pretrained=pretrained,
                 prepared=frozenset(known),
+                synonyms=config.task.synonyms,
             )
             run = StageRun(config, stage, number, context, out / RESUME)
             log += run_stage(run, model, source_set, dev_set)
