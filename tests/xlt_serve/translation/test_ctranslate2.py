@@ -154,7 +154,7 @@ def test_a_converted_marian_decodes_as_transformers_does(marian: Path, tmp_path:
 
     made = convert(marian, tmp_path / "de-en", "de", "en", "float32")
     assert (made.kind, made.pair) == ("marian", ("de", "en"))
-    engine = CTranslate2(tmp_path / "de-en", beam=1, compute="float32")
+    engine = CTranslate2(tmp_path / "de-en", beam=1, compute_type="float32")
     model = MarianMTModel.from_pretrained(marian).eval()
     tokenizer = MarianTokenizer.from_pretrained(marian)
     for text, out in zip(SENTENCES, translate(engine, SENTENCES, "de", "en"), strict=True):
@@ -200,7 +200,7 @@ def test_a_converted_nllb_decodes_as_transformers_does(spm: Path, tmp_path: Path
     model.save_pretrained(hub)
     made = convert(hub, tmp_path / "out", compute="float32")
     assert (made.kind, made.pair) == ("nllb", None)
-    engine = CTranslate2(tmp_path / "out", beam=1, compute="float32")
+    engine = CTranslate2(tmp_path / "out", beam=1, compute_type="float32")
     assert engine.takes("de", "en")
     (out,) = translate(engine, SENTENCES[:1], "de", "en")
     ids = [tokenizer.convert_tokens_to_ids("deu_Latn")]
