@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -155,7 +154,7 @@ def task_rows(options: argparse.Namespace) -> tuple[list[str], dict[tuple[str, s
     return sources, rows
 
 
-def file_rows(options: argparse.Namespace) -> dict[tuple[str, str], Sequence[Any]]:
+def file_rows(options: argparse.Namespace) -> dict[tuple[str, str], list[Any]]:
     from xlt_serve.files import dialect, labelled
     from xlt_serve.files.rows import refuse
     from xlt_serve.translation.recording import SourceRow

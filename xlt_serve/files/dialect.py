@@ -121,8 +121,8 @@ def as_said(source: Source, given: Dialect) -> Source:
         _refuse_encoding(source, sample, encoding)
     elif given.delimiter:
         encoding = encoding_of(sample)
-    text = _decoded(sample, encoding) or ""
-    first = next((line for line in text.lstrip("\ufeff").splitlines() if line.strip()), "")
+    text = sample.decode(encoding, "replace").lstrip("\ufeff")
+    first = next((line for line in text.splitlines() if line.strip()), "")
     if given.delimiter and first and given.delimiter not in first:
         raise DataError(
             source.url,

@@ -29,7 +29,8 @@ class TranslationLog:
     another engine's are never mixed in. A line that a killed process left half written is cut off."""
 
     def __init__(self, file: Path, made_by: dict[str, Any]) -> None:
-        self.file, self._handle = file, None
+        self.file = file
+        self._handle: IO[bytes] | None = None
         self._made: dict[str, Made] = {}
         self._head = {"format": FORMAT, "made_by": json.loads(json.dumps(made_by))}
         if file.exists():
@@ -67,7 +68,7 @@ class TranslationLog:
         if self._handle is None:
             self.file.parent.mkdir(parents=True, exist_ok=True)
             new = not self.file.exists() or not self.file.stat().st_size
-            self._handle = cast(IO[bytes], self.file.open("ab", buffering=0))
+            self._handle = self.file.open("ab", buffering=0)
             if new:
                 self._handle.write(_line(self._head).encode())
         return self._handle
