@@ -49,6 +49,7 @@ def add(commands: Any) -> None:
         "--language", default=None, help="of rows of which nothing says it (default: as trained)"
     )
     group.add_argument("--skip-bad", action="store_true", help="leave out rows that can't be read")
+    common.add_dialect(group)
     group = sub.add_argument_group("labelled rows: a named task's")
     group.add_argument("--task", default=None)
     group.add_argument(
@@ -129,7 +130,7 @@ def settings_of(options: argparse.Namespace) -> Settings:
 
 def rows_of(options: argparse.Namespace, source: str) -> list[Any]:
     """Labelled rows of a file or a task, in the languages that were asked for."""
-    from xlt_serve.files import labelled
+    from xlt_serve.files import dialect, labelled
     from xlt_serve.files.rows import refuse
 
     if bool(options.file) == bool(options.task):
@@ -139,7 +140,8 @@ def rows_of(options: argparse.Namespace, source: str) -> list[Any]:
             options.text, options.label, options.pair, options.id, options.language_column
         )
         bad: list[str] = []
-        rows = labelled.read(options.file, columns, options.language or source, bad)
+        given = dialect.said(options.encoding, options.delimiter)
+        rows = labelled.read(options.file, columns, options.language or source, bad, given=given)
         if options.skip_bad:
             for problem in bad:
                 print(f"left out: {problem}", file=sys.stderr)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from xlt_serve.cli import options as common
 from xlt_serve.cli.parser import command, training_modules
 from xlt_serve.errors import DataError, UsageError
-from xlt_serve.files import formats, labelled
+from xlt_serve.files import dialect, formats, labelled
 from xlt_serve.files.labelled import Columns
 from xlt_serve.files.rows import numbered_rows, refuse, source_of
 
@@ -58,6 +59,7 @@ def add(commands: Any) -> None:
     sub.add_argument("--pair", default="", metavar="COL", help="the second text of a pair")
     sub.add_argument("--id", default="", metavar="COL", help="shared by translations of a text")
     sub.add_argument("--language-column", default="", metavar="COL")
+    common.add_dialect(sub)
     sub.add_argument(
         "--skip-bad", action="store_true", help="go on without rows that can't be read"
     )
@@ -70,9 +72,10 @@ def run(options: argparse.Namespace) -> None:
     out = options.out or Path(Path(options.file).name.partition(".")[0] + ".toml")
     if out.exists() and not options.force:
         raise UsageError(out, "is there already", "give another --out, or --force")
-    source = source_of(Path(options.file))
+    said = dialect.said(options.encoding, options.delimiter)
+    source = source_of(Path(options.file), said)
     bad: list[str] = []
-    rows = [row for _, row in numbered_rows(Path(options.file), bad)]
+    rows = [row for _, row in numbered_rows(Path(options.file), bad, said)]
     if not rows:
         refuse(options.file, bad)
         raise DataError(options.file, "has no rows")
@@ -80,11 +83,11 @@ def run(options: argparse.Namespace) -> None:
     columns = survey.guessed(rows, given)
     if not columns.language:  # the train rows may be of one language, and the dev rows say theirs
         files = labelled.files_of(options.dev).values()
-        there = [name for file in files for name in formats.columns(source_of(file))]
+        there = [name for file in files for name in formats.columns(source_of(file, said))]
         columns = replace(columns, language=survey.language_column(there))
     bad = []
-    train = labelled.read(options.file, columns, "", bad, marked=False)
-    dev = labelled.read(options.dev, columns, "", bad, marked=False)
+    train = labelled.read(options.file, columns, "", bad, marked=False, given=said)
+    dev = labelled.read(options.dev, columns, "", bad, marked=False, given=said)
     if not options.skip_bad:
         problems = [problem.removeprefix(f"{options.file} ") for problem in bad]
         refuse(options.file, problems, "mend them, or leave them out with --skip-bad")
@@ -115,6 +118,7 @@ def config_of(
     source = known[0] if known else "en"
     others = known[1:] if several else []
     named = {name: getattr(columns, name) for name in ("pair", "id", "language")}
+    named |= asdict(dialect.said(options.encoding, options.delimiter))
     return CONFIG.format(
         name=out,
         run=f"runs/{out.stem}",

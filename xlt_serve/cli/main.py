@@ -25,6 +25,7 @@ from xlt_serve.cli import (
     serve,
     sign,
     train,
+    translate_files,
     translator,
 )
 from xlt_serve.cli.parser import Parser
@@ -44,6 +45,7 @@ COMMANDS = (
     sign,
     engines,
     fisher,
+    translate_files,
     translator,
     methods,
 )

@@ -74,6 +74,18 @@ def add_tables(sub: Any, about: str, name: str = "synonyms") -> None:
     )
 
 
+def add_dialect(sub: Any) -> None:
+    sub.add_argument(
+        "--encoding",
+        default="",
+        metavar="NAME",
+        help="of text files, as cp1252 (default: detected)",
+    )
+    sub.add_argument(
+        "--delimiter", default="", metavar="C", help="of CSV, as ';' or '\\t' (default: detected)"
+    )
+
+
 def add_signers(sub: Any) -> None:
     sub.add_argument(
         "--require-signature",

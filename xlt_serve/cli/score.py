@@ -45,6 +45,10 @@ def add(commands: Any) -> None:
     common.add_mode(sub)
     common.add_reading(sub)
     sub.add_argument("--in-format", choices=("csv", "tsv", "jsonl", "txt", "parquet"), default=None)
+    sub.add_argument(
+        "--encoding", default="", metavar="NAME", help="of text files, as cp1252 (utf-8)"
+    )
+    sub.add_argument("--delimiter", default="", metavar="C", help="of CSV, as ';' or '\\t' (,)")
     sub.add_argument("--out-format", choices=("csv", "tsv", "jsonl", "parquet"), default=None)
     sub.add_argument("--prefix", default="xlt_", help="of the columns that are added")
     sub.add_argument("--strict", action="store_true", help="stop at the first row with an error")
@@ -90,6 +94,8 @@ def run(options: argparse.Namespace) -> None:
         tables={lg: str(file) for lg, file in synonyms.files(options.tables).items()},
         settings=common.settings_of(options),
         in_format=options.in_format,
+        encoding=options.encoding,
+        delimiter=options.delimiter,
         out_format=options.out_format,
         prefix=options.prefix,
         window=options.window,

@@ -6,10 +6,10 @@ import codecs as registry
 import csv
 import io
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import IO
 
-from xlt_serve.errors import DataError
+from xlt_serve.errors import DataError, UsageError
 from xlt_serve.files import codecs
 from xlt_serve.files.places import Source, opened
 from xlt_serve.text.language import detect, evidence
@@ -55,17 +55,126 @@ LEGACY = {
 """Encodings of before, and the languages that were written in them."""
 
 
-def sniffed(source: Source) -> Source:
-    """With its encoding and delimiter, by what it begins with; pipes and Parquet as they are."""
+MARKED = 4
+"""Characters beyond ASCII from which on text that is valid UTF-8 is no text in another encoding."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """How files are said to be written; "" for what they shall show themselves."""
+
+    encoding: str = ""
+    delimiter: str = ""
+
+    def problems(self) -> dict[str, tuple[str, str]]:
+        """By name, the rule that a value breaks, and the remedy."""
+        out = {}
+        if self.encoding and not _is_encoding(self.encoding):
+            out["encoding"] = "is no encoding that Python knows", "name one, as utf-8 or cp1252"
+        if self.delimiter and (len(self.delimiter) > 1 or self.delimiter in '"\r\n\0'):
+            rule = "must be one character, neither a quote nor a line's end"
+            out["delimiter"] = rule, "name one, as ; or \\t"
+        return out
+
+    def check(self) -> Dialect:
+        for name, (rule, remedy) in self.problems().items():
+            raise UsageError(f"{name} {getattr(self, name)!r}", rule, remedy)
+        return self
+
+
+UNSAID = Dialect()
+
+
+def said(encoding: str, delimiter: str) -> Dialect:
+    """As a user writes it: a tab may be ``\\t``, which shells leave alone."""
+    return Dialect(encoding, {"\\t": "\t"}.get(delimiter, delimiter))
+
+
+def sniffed(source: Source, given: Dialect = UNSAID) -> Source:
+    """With its encoding and delimiter, as they are ``given``, else by what it begins with; pipes and
+    Parquet have nothing to be looked at."""
+    found = as_said(source, given)
     if source.is_pipe or source.format == "parquet":
-        return source
-    sample = beginning(source)
-    encoding = encoding_of(sample)
-    found = replace(source, encoding=encoding)
-    if source.format != "csv":
         return found
-    text = _decoded(sample, encoding) or ""
+    sample = beginning(source)
+    if not given.encoding:
+        found = replace(found, encoding=encoding_of(sample))
+    if source.format != "csv" or given.delimiter:
+        return found
+    text = _decoded(sample, found.encoding) or ""
     return replace(found, delimiter=delimiter_of(text))
+
+
+def as_said(source: Source, given: Dialect) -> Source:
+    """With what is ``given`` alone; an error where the file shows that it is not so. Of a pipe it is
+    believed."""
+    if given == UNSAID:
+        return source
+    given.check()
+    _refuse_format(source, given)
+    encoding = _named(given.encoding) if given.encoding else source.encoding
+    found = replace(source, encoding=encoding, delimiter=given.delimiter or source.delimiter)
+    if source.is_pipe:
+        return found
+    sample = beginning(source)
+    if given.encoding:
+        _refuse_encoding(source, sample, encoding)
+    elif given.delimiter:
+        encoding = encoding_of(sample)
+    text = sample.decode(encoding, "replace").lstrip("\ufeff")
+    first = next((line for line in text.splitlines() if line.strip()), "")
+    if given.delimiter and first and given.delimiter not in first:
+        raise DataError(
+            source.url,
+            f"has no {given.delimiter!r} in its first line: {first[:60]!r}",
+            "name another delimiter, or none: it is detected",
+        )
+    return found
+
+
+def _refuse_format(source: Source, given: Dialect) -> None:
+    """What a format does not leave open."""
+    if given.encoding and source.format == "parquet":
+        raise UsageError(
+            f"encoding {given.encoding!r}", f"{source.url} is Parquet, always UTF-8", "leave it out"
+        )
+    fixed = "\t" if source.format == "tsv" else ""
+    if given.delimiter not in ("", fixed) and source.format != "csv":
+        raise UsageError(
+            f"delimiter {given.delimiter!r}",
+            f"{source.url} is {source.format}: only CSV has one to choose",
+            "leave it out",
+        )
+
+
+def _refuse_encoding(source: Source, sample: bytes, encoding: str) -> None:
+    """Most encodings of before take any bytes: that others fit better must be told."""
+    remedy = "name another encoding, or none: it is detected"
+    for mark, other in MARKS.items():
+        if sample.startswith(mark):
+            if encoding.startswith(other):
+                return
+            raise DataError(source.url, f"begins with the mark of {other}, not {encoding}", remedy)
+    if encoding == "utf-8":
+        return  # rows that it does not fit say so themselves
+    if _decoded(sample, encoding) is None:
+        raise DataError(source.url, f"is not valid {encoding}", remedy)
+    as_utf = _decoded(sample, "utf-8")
+    if as_utf and sum(character > "\x7f" for character in as_utf) >= MARKED:
+        raise DataError(source.url, f"is valid UTF-8, not {encoding}", remedy)
+
+
+def _is_encoding(name: str) -> bool:
+    try:
+        return isinstance(registry.getincrementaldecoder(name)().decode(b""), str)
+    except (LookupError, UnicodeError, ValueError):
+        return False
+
+
+def _named(encoding: str) -> str:
+    """One name for all of an encoding's; a mark before UTF-8 is read over anyway."""
+    name = registry.lookup(encoding).name
+    return "utf-8" if name == "utf-8-sig" else name
 
 
 def beginning(source: Source) -> bytes:
@@ -161,7 +270,7 @@ def _pieces(stream: IO[bytes], encoding: str, place: str) -> Iterator[bytes]:
             raise DataError(
                 place,
                 f"is not valid {encoding} (near byte {done + error.start})",
-                "save it as UTF-8",
+                "name its encoding, or save it as UTF-8",
             ) from None
         done += len(piece)
         if text:

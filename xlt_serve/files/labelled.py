@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 from xlt_serve.errors import DataError
 from xlt_serve.files import codecs
+from xlt_serve.files.dialect import UNSAID, Dialect
 from xlt_serve.files.rows import Row, numbered_rows
 
 CODE = re.compile(r"(?:.*[-_])?([a-z]{2,3}(?:[-_](?:[A-Z][a-z]{3}|[A-Z]{2}))?)")
@@ -61,15 +62,20 @@ class Labelled:
 
 
 def read(
-    place: Place, columns: Columns, language: str, bad: list[str], marked: bool = True
+    place: Place,
+    columns: Columns,
+    language: str,
+    bad: list[str],
+    marked: bool = True,
+    given: Dialect = UNSAID,
 ) -> list[Labelled]:
     """The rows of all files of a place, ``language`` where nothing says another. Of rows that can't be
     read, or have no text or label, a sentence goes into ``bad``. ``marked``: every file must have the
-    column of languages."""
+    column of languages. ``given``: how the files are written, where that is said."""
     out: list[Labelled] = []
     for told, file in files_of(place).items():
         problems: list[str] = []
-        rows = numbered_rows(file, problems)
+        rows = numbered_rows(file, problems, given)
         here = columns
         if rows and not marked and columns.language not in rows[0][1]:
             here = replace(columns, language="")
@@ -99,7 +105,7 @@ def labelled(
         out.append(
             Labelled(
                 text=row[columns.text],
-                label=row[columns.label],
+                label=row[columns.label] if columns.label else "",
                 language=row[columns.language].strip() if columns.language else language,
                 pair=row[columns.pair] if columns.pair else None,
                 id=row.get(columns.id, "") or str(number - 1),

@@ -10,7 +10,7 @@ from typing import Any
 
 from xlt_serve.errors import DataError
 from xlt_serve.files import codecs, formats
-from xlt_serve.files.dialect import sniffed
+from xlt_serve.files.dialect import UNSAID, Dialect, sniffed
 from xlt_serve.files.places import Source
 
 SHOWN = 20
@@ -31,10 +31,10 @@ def read_rows(path: Path) -> list[Row]:
     return [row for _, row in rows]
 
 
-def numbered_rows(path: Path, bad: list[str]) -> list[tuple[int, Row]]:
+def numbered_rows(path: Path, bad: list[str], given: Dialect = UNSAID) -> list[tuple[int, Row]]:
     """Those rows that can be read, with their numbers in the file; of the others a sentence goes into
-    ``bad``."""
-    return list(_rows(source_of(path), bad))
+    ``bad``. ``given``: how the file is written, where that is said."""
+    return list(_rows(source_of(path, given), bad))
 
 
 def refuse(place: object, problems: Sequence[str], remedy: str = "mend them") -> None:
@@ -47,7 +47,7 @@ def refuse(place: object, problems: Sequence[str], remedy: str = "mend them") ->
     raise DataError(place, f"has {count}: {shown}{more}", remedy)
 
 
-def source_of(path: Path) -> Source:
+def source_of(path: Path, given: Dialect = UNSAID) -> Source:
     """A file by its ending."""
     format, codec = codecs.told_by(path.name)
     if format is None or format == "txt":
@@ -57,8 +57,8 @@ def source_of(path: Path) -> Source:
         raise DataError(path, "is a folder", "give a file")
     if not path.exists():
         raise DataError(path, "is not there", "check the path of the data")
-    found = sniffed(Source(str(path), path.name, format, codec))
-    if found.encoding != "utf-8":
+    found = sniffed(Source(str(path), path.name, format, codec), given)
+    if found.encoding != "utf-8" and not given.encoding:
         _say(f"{path}: is not UTF-8, read as {found.encoding}")
     return found
 

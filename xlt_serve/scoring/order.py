@@ -11,7 +11,7 @@ from typing import Any
 from xlt_serve import translation
 from xlt_serve.bundle import Bundle, digest
 from xlt_serve.errors import UsageError
-from xlt_serve.files import codecs, places
+from xlt_serve.files import codecs, dialect, places
 from xlt_serve.files.places import OUTPUTS, PIPE, Source
 from xlt_serve.files.window import MOST_ROWS
 from xlt_serve.runtime.batching import default_budget
@@ -30,7 +30,8 @@ class Order:
     """One call of ``xlt score``. ``settings`` are those of ``Classifier.predict``; ``text``, ``pair``
     and ``translation`` name columns; ``work``: the folder for what is not finished yet, by default
     beside the output; ``workers``: cores, or Ray actors, 0 for all. ``translators``: a TOML file of
-    engines; ``tables``: language → file of synonyms."""
+    engines; ``tables``: language → file of synonyms; ``encoding`` and ``delimiter``: of text files that
+    are not in UTF-8, of CSV that has another than a comma."""
 
     source: str
     out: str
@@ -42,6 +43,8 @@ class Order:
     tables: dict[str, str] = field(default_factory=dict)
     settings: dict[str, Any] = field(default_factory=dict)
     in_format: str | None = None
+    encoding: str = ""
+    delimiter: str = ""
     out_format: str | None = None
     prefix: str = "xlt_"
     window: int = MOST_ROWS
@@ -95,6 +98,8 @@ class Layout:
 def layout(order: Order) -> Layout:
     """Several files go into one where OUT names a file, into a folder of the same names where not."""
     sources, several = places.find(order.source, order.in_format)
+    written = dialect.said(order.encoding, order.delimiter).check()
+    sources = [dialect.as_said(source, written) for source in sources]
     found = _layout(order, sources, several)
     _refuse_double(found.units)
     _refuse_inputs(order, found)
@@ -145,6 +150,7 @@ def essence(order: Order, bundle: Bundle, units: Sequence[Unit]) -> dict[str, An
         "bundle": f"{bundle.manifest.name} {bundle.manifest.version}",
         "output": [[unit.name, unit.format, unit.codec] for unit in units],
         **{key: getattr(order, key) for key in kept},
+        **{key: getattr(order, key) or None for key in ("encoding", "delimiter")},
         "in-format": sorted({source.format for unit in units for source in unit.sources}),
         "translators": order.translators and _translators(Path(order.translators)),
         "synonyms": {language: digest(Path(file)) for language, file in order.tables.items()},

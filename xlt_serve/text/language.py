@@ -73,6 +73,11 @@ def detect(text: str, among: Sequence[str] = ()) -> Detection:
     return _sure(known.languages[best], float(weights[best]), UNSURE_BELOW)
 
 
+def covers(language: str) -> bool:
+    """Whether ``detect`` could name it."""
+    return language in table().languages or language in _identifier(()).labels
+
+
 def features(text: str) -> npt.NDArray[np.uint32]:
     """The buckets of all n-grams of up to ``GRAMS`` characters; none where there is no letter."""
     plain = _BREAK.sub(" ", text[:LONGEST].lower()).strip()

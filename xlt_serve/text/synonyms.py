@@ -10,6 +10,9 @@ of the lists (``partition``), or given beside or instead of them:
 
     {"neighbours": {"big": ["large", "huge"]}, "groups": [["big", "large"], ["house", "home"]]}
 
+Word lists of thesauri are read too, as TSV: a word, a tab, and its neighbours apart by bars
+(``big⇥large|huge``); a header (word, synonyms) is passed over.
+
 Drawn in groups, a word and its synonyms are drawn from the same set, so that no substitution inside
 a group changes the smoothed prediction at all. Drawn from the raw lists, the sets differ, and the
 certificate pays for that by the number of words.
@@ -144,15 +147,34 @@ def partition(neighbours: Lists, seed: int = 0) -> tuple[tuple[str, ...], ...]:
 def read(file: Path, language: str, seed: int = 0) -> Table:
     """A table from its file; the module says what that looks like."""
     refuse_unspaced("a table of synonyms for", language, "leave it out")
+    barred = file.suffix == ".tsv"
     try:
-        raw = json.loads(file.read_text(encoding="utf-8"))
+        text = file.read_text(encoding="utf-8-sig" if barred else "utf-8")
+        raw = _barred(text, str(file)) if barred else json.loads(text)
     except FileNotFoundError:
-        raise DataError(file, "is not there", "give a JSON file of words") from None
+        raise DataError(file, "is not there", "give a file of words, JSON or TSV") from None
     except IsADirectoryError:
-        raise DataError(file, "is a folder", "give a JSON file of words") from None
+        raise DataError(file, "is a folder", "give a file of words, JSON or TSV") from None
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise DataError(file, f"is not JSON in UTF-8 ({error})") from None
+        kind = "TSV" if barred else "JSON"
+        raise DataError(file, f"is not {kind} in UTF-8 ({error})") from None
     return table(raw, language, str(file), seed)
+
+
+def _barred(text: str, name: str) -> dict[str, list[str]]:
+    out: dict[str, list[str]] = {}
+    for number, line in enumerate(text.split("\n"), 1):
+        columns = line.rstrip("\r").split("\t")
+        if not line.strip() or (number == 1 and columns == ["word", "synonyms"]):
+            continue
+        if len(columns) != 2:
+            raise DataError(
+                f"{name} line {number}",
+                f"has {len(columns)} columns, not a word and its synonyms",
+                "write word, tab, one|other",
+            )
+        out.setdefault(columns[0].strip(), []).extend(n.strip() for n in columns[1].split("|"))
+    return out
 
 
 def table(raw: Any, language: str, name: str, seed: int = 0) -> Table:

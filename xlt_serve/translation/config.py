@@ -7,6 +7,12 @@ record = "translations.jsonl"   # and on disk, over restarts (default: not)
 [engine.opus-zh]
 kind = "ctranslate2"            # a folder of `xlt translator fetch` or `convert`
 folder = "translators/zh-en"    # beside this file
+beam = 1                        # greedy; default 2
+device = "cuda"                 # default cpu; or auto
+device_index = [0, 1]           # the model on each, a call's batches shared among them
+compute_type = "int8_float16"   # default: int8 on the CPU, the fastest elsewhere
+max_batch_size = 4096           # padded tokens at a time (batch_type = "examples": texts)
+batch = 512                     # texts of a call: several devices need many
 timeout = 5.0                   # for a call of up to `batch` texts
 least_quality = 0.3             # by the engine's own hint; below it the next one is asked
 
@@ -32,6 +38,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from xlt_serve.bundle import digest
 from xlt_serve.errors import ConfigError, UsageError, XltError
 from xlt_serve.translation import recorded
 from xlt_serve.translation.apertium import Apertium
@@ -46,6 +53,7 @@ from xlt_serve.translation.translators import Translators
 
 Values = dict[str, Any]
 DEADLINE = 10.0
+TIMEOUT = 5.0
 TOP: dict[str, type | tuple[type, ...]] = {
     "deadline": (int, float), "cache": int, "longest": int, "record": str,
     "engine": dict, "routes": dict,
@@ -56,8 +64,10 @@ TREATMENT: dict[str, type | tuple[type, ...]] = {
 }  # fmt: skip
 OWN: dict[str, dict[str, type | tuple[type, ...]]] = {
     "ctranslate2": {
-        "folder": str, "source": str, "target": str, "beam": int, "threads": int, "compute": str,
-        "codes": dict,
+        "folder": str, "source": str, "target": str, "beam": int, "threads": int, "codes": dict,
+        "device": str, "device_index": (int, list), "compute_type": str, "max_batch_size": int,
+        "batch_type": str,
+        "compute": str,  # what compute_type was called
     },
     "apertium": {"codes": dict},
     "http": {
@@ -65,12 +75,18 @@ OWN: dict[str, dict[str, type | tuple[type, ...]]] = {
     },
     "recorded": {"file": str},
 }  # fmt: skip
+HOW = {"threads", "device", "device_index", "max_batch_size", "batch_type", "connections"}
+HOW |= {"api_key_env", *TREATMENT} - {"kind", "least_quality"}
+"""What changes how fast an engine is, or how patient we are, but not what it says."""
 NEEDED = {"ctranslate2": "folder", "http": "url", "recorded": "file"}
 
 
-def load(file: Path, *observers: Observe, patient: bool = False) -> Translators:
+def load(
+    file: Path, *observers: Observe, patient: bool = False, timeout: float = TIMEOUT
+) -> Translators:
     """Engines are opened here, so that what is missing is known at the start; ``observers`` hear what
-    becomes of every text. ``patient``: without the deadline of a request, as for files."""
+    becomes of every text. ``patient``: without the deadline of a request, as for files. ``timeout``: of
+    engines that have none of their own."""
     raw = _read(file)
     engines: dict[str, Engine] = {}
     kept = file.parent / raw["record"] if "record" in raw else None
@@ -79,7 +95,7 @@ def load(file: Path, *observers: Observe, patient: bool = False) -> Translators:
     failed = []
     for name, values in raw["engine"].items():
         try:
-            engines[name] = _engine(name, values, file.parent)
+            engines[name] = _engine(name, {"timeout": timeout} | values, file.parent)
         except XltError as error:
             failed.append(f"engine.{name}: {error}")
     if failed:
@@ -118,8 +134,26 @@ def materials(file: Path) -> list[Path]:
     out = []
     for values in _read(file)["engine"].values():
         for place in (file.parent / values[key] for key in ("file", "folder") if key in values):
-            out += sorted(p for p in place.rglob("*") if p.is_file()) if place.is_dir() else [place]
+            out += _files(place)
     return out
+
+
+def essence(file: Path) -> dict[str, Any]:
+    """All that translations hang on: engines, their settings and models, and who is asked first."""
+    raw = _read(file)
+    engines = {}
+    for name, values in raw["engine"].items():
+        engines[name] = {key: value for key, value in values.items() if key not in HOW}
+        places = [file.parent / values[key] for key in ("file", "folder") if key in values]
+        parts = [part for place in places for part in _files(place) if part.is_file()]
+        engines[name] |= {"sha256": [digest(part) for part in parts]} if parts else {}
+    return {"engine": engines, **{key: raw[key] for key in ("routes", "longest") if key in raw}}
+
+
+def _files(place: Path) -> list[Path]:
+    if place.is_dir():
+        return sorted(part for part in place.rglob("*") if part.is_file())
+    return [place]
 
 
 def problems(raw: Mapping[str, Any]) -> list[str]:
@@ -175,12 +209,14 @@ def _misfits(
 
 def _engine(name: str, values: Values, folder: Path) -> Engine:
     own = {key: value for key, value in values.items() if key in OWN[values["kind"]]}
+    if "compute" in own:
+        own.setdefault("compute_type", own.pop("compute"))
     make: dict[str, Callable[[], Translator]] = {
         "ctranslate2": lambda: CTranslate2(
             **(own | {"folder": folder / own["folder"], "name": name})
         ),
         "apertium": lambda: Apertium(name=name, **own),
-        "http": lambda: _http(name, own, float(values.get("timeout", 5.0))),
+        "http": lambda: _http(name, own, float(values["timeout"])),
         "recorded": lambda: recorded.Recorded(name).add(recorded.read(folder / own["file"])),
     }
     translator = make[values["kind"]]()

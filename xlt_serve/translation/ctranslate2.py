@@ -1,4 +1,4 @@
-"""CTranslate2: neural translation by OPUS-MT, NLLB and Argos models, on the CPU in int8."""
+"""CTranslate2: neural translation by OPUS-MT, NLLB and Argos models, on the CPU (in int8) or on GPUs."""
 
 from __future__ import annotations
 
@@ -79,7 +79,13 @@ def inspect(folder: Path, pair: tuple[str, str] | None = None) -> Folder:
 
 @dataclass
 class CTranslate2:
-    """``beam`` 1 is greedy: twice as fast as 2, a little worse. ``threads`` 0: all cores."""
+    """``beam`` 1 is greedy: twice as fast as 2, a little worse. ``threads`` 0: all cores.
+
+    The other settings are CTranslate2's own. ``compute_type`` "": int8 on the CPU, elsewhere the fastest
+    that the device has. On several devices (``device_index = [0, 1]``) each has the model, and the batches
+    of a call are shared among them. ``max_batch_size`` counts padded tokens, or texts where ``batch_type`` is
+    "examples".
+    """
 
     folder: Path
     name: str = "ctranslate2"
@@ -87,7 +93,11 @@ class CTranslate2:
     target: str = ""
     beam: int = 2
     threads: int = 0
-    compute: str = "int8"
+    device: str = "cpu"
+    device_index: int | Sequence[int] = 0
+    compute_type: str = ""
+    max_batch_size: int = 2048
+    batch_type: str = "tokens"
     codes: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -95,12 +105,14 @@ class CTranslate2:
         self.parts = inspect(Path(self.folder), pair)
         engine = needed("ctranslate2", "this translator", "translate")
         spm = needed("sentencepiece", "this translator", "translate")
+        device = self._device(engine)
         try:
             self._model = engine.Translator(
                 str(self.parts.model),
-                device="cpu",
-                compute_type=self.compute,
-                inter_threads=1,
+                device=device,
+                device_index=indices(self.device_index),
+                compute_type=self._compute_type(engine, device),
+                inter_threads=1,  # on each device
                 intra_threads=self.threads,
             )
             self._source = spm.SentencePieceProcessor(model_file=str(self.parts.source_pieces))
@@ -126,6 +138,42 @@ class CTranslate2:
     def close(self) -> None:
         self._worker.stop()
 
+    def _device(self, engine: Any) -> str:
+        """ "auto" resolved; an error where this machine has not what is asked for."""
+        found = int(engine.get_cuda_device_count())
+        device = ("cuda" if found else "cpu") if self.device == "auto" else self.device
+        if device not in ("cpu", "cuda"):
+            raise UsageError(f"device = {self.device!r}", "must be cpu, cuda or auto")
+        there = found if device == "cuda" else 1
+        if device == "cuda" and not found:
+            raise UsageError(
+                "device = 'cuda'", "CTranslate2 finds no GPU here", "use 'cpu' or 'auto'"
+            )
+        chosen = indices(self.device_index)
+        if not chosen or len(set(chosen)) < len(chosen) or not set(chosen) <= set(range(there)):
+            raise UsageError(
+                f"device_index = {self.device_index}",
+                f"must name different devices of the {there} that there are, from 0",
+                "leave it out for the first",
+            )
+        if self.batch_type not in ("tokens", "examples"):
+            raise UsageError(f"batch_type = {self.batch_type!r}", "must be tokens or examples")
+        for key in ("beam", "max_batch_size"):
+            if getattr(self, key) < 1:
+                raise UsageError(f"{key} = {getattr(self, key)}", "must be at least 1")
+        return device
+
+    def _compute_type(self, engine: Any, device: str) -> str:
+        chosen = self.compute_type or ("int8" if device == "cpu" else "auto")
+        known = {str(kind) for kind in engine.get_supported_compute_types(device)}
+        if chosen not in known | {"auto", "default"}:
+            raise UsageError(
+                f"compute_type = {chosen!r}",
+                f"is none that this {device} has: {', '.join(sorted(known))}",
+                "leave it out",
+            )
+        return chosen
+
     def _code(self, language: str) -> str | None:
         return self.codes.get(language) or FLORES.get(language)
 
@@ -139,8 +187,8 @@ class CTranslate2:
             target_prefix=[first] * len(rows) if first else None,
             beam_size=self.beam,
             # It sorts by length and fills batches of so many padded tokens.
-            max_batch_size=2048,
-            batch_type="tokens",
+            max_batch_size=self.max_batch_size,
+            batch_type=self.batch_type,
             max_decoding_length=max(32, 3 * max((len(row) for row in rows), default=0)),
             return_scores=True,
         )
@@ -171,6 +219,10 @@ class CTranslate2:
             return [self._code(source) or "", *tokens, "</s>"]
         before = [self.parts.prefix] if self.parts.prefix and self.parts.kind == "marian" else []
         return [*before, *tokens, *(["</s>"] if self.parts.add_end else [])]
+
+
+def indices(given: int | Sequence[int]) -> list[int]:
+    return [given] if isinstance(given, int) else list(given)
 
 
 def _json(file: Path) -> dict[str, Any]:

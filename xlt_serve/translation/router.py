@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeGuard
 
@@ -20,7 +20,7 @@ from xlt_serve.translation.protocol import (
     Why,
 )
 from xlt_serve.translation.recorded import Recorded, RecordedRow, Recorder
-from xlt_serve.translation.sanity import nonsense
+from xlt_serve.translation.sanity import Flaw, flaw
 from xlt_serve.translation.sentences import head
 from xlt_serve.translation.statistics import Event, Kind, Observe, Statistics
 
@@ -55,7 +55,10 @@ class Engine:
 @dataclass
 class Router:
     """``routes``: language → names of engines, the first asked first; ``default`` for the others. No
-    routes at all: every engine that takes the pair, in their order. Used from one event loop."""
+    routes at all: every engine that takes the pair, in their order. Used from one event loop.
+
+    ``judge``: what is wrong with a translation (text, translation, target, source); ``refused`` hears of those
+    that were turned down."""
 
     engines: Mapping[str, Engine]
     routes: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -63,6 +66,8 @@ class Router:
     longest: int = LONGEST
     recorder: Recorder | None = None
     observers: Sequence[Observe] = ()
+    judge: Callable[[str, str, str, str], Flaw | None] = flaw
+    refused: Callable[[str, Translation, Flaw], None] = lambda text, translation, flaw: None
 
     def __post_init__(self) -> None:
         self.statistics = Statistics()
@@ -234,11 +239,13 @@ class Router:
                 text, Untranslated("no_translator", f"{engine.name} has nothing for this text")
             )
             return "missing"
-        wrong = nonsense(text, translation.text, target)
+        wrong = self.judge(text, translation.text, target, source)
         if wrong is None and _below(translation, engine):
-            wrong = f"is worth {translation.quality:.2f} by its own account"
+            wrong = Flaw("quality", f"is worth {translation.quality:.2f} by its own account")
         if wrong is not None:
-            problems[text] = Untranslated("nonsense", f"{engine.name}: its translation {wrong}")
+            self.refused(text, translation, wrong)
+            message = f"{engine.name}: its translation {wrong.rule}"
+            problems[text] = Untranslated("nonsense", message)
             return "nonsense"
         found[source, text] = translation
         self.cache.put(Key(engine.name, source, target, text), translation)

@@ -120,6 +120,8 @@ def test_wrong_calls(
         ([bundle, "--file", strange, *COLUMNS, "--skip-bad"], "has none of the rows' labels (x)"),
         ([bundle, "--file", file, *COLUMNS, "--languages", "fr"], "the rows are in de, en"),
         ([bundle, "--file", tmp_path / "none.csv"], "is not there"),
+        ([bundle, "--file", file, *COLUMNS, "--delimiter", ";"], "has no ';' in its first line"),
+        ([bundle, "--file", file, *COLUMNS, "--encoding", "x"], "is no encoding that Python"),
         (["--compare", f"A={bundle}", "--file", file], "takes two names or more"),
         (["--compare", str(bundle), "B=x", "--file", file], "is not NAME=MODEL"),
         ([bundle, "--task", "sib200"], "give --data DIR"),

@@ -9,6 +9,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from xlt_training.data import TaskConfig, opened
 
 from tests import ROOT
 from tests.xlt_serve.cli.test_cli import run
@@ -121,6 +122,30 @@ def test_wrong_calls(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None
     assert code == 0
     assert "2 bad rows are left out" in told
     assert tomllib.loads((tmp_path / "b.toml").read_text())["task"]["skip_bad"] is True
+
+
+def test_how_the_file_is_written_may_be_said(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """And goes into the config, which reads the file in the same way."""
+    file = tmp_path / "in.csv"
+    file.write_bytes(b"text:label\n" + "ä:x\nß:y\n".encode("cp1252"))
+    out = tmp_path / "made.toml"
+    said = ("--encoding", "cp1252", "--delimiter", ":", "--out", out)
+    code, told, err = run(capsys, "init", file, *said)
+    assert code == 0, err
+    assert "(csv, cp1252, fields apart by ':')" in told
+    task = tomllib.loads(out.read_text())["task"]
+    assert (task["encoding"], task["delimiter"]) == ("cp1252", ":")
+    found = opened(TaskConfig(**(task | {"source": "en"}))).load("train", "en")
+    assert {example.text for example in found} <= {"ä", "ß"}
+    for wrong, words in (
+        (("--encoding", "cp12"), "encoding 'cp12': is no encoding that Python knows"),
+        (("--delimiter", ";"), "has no ';' in its first line: 'text:label'"),
+    ):
+        code, _, err = run(capsys, "init", file, *wrong, "--out", tmp_path / "other.toml")
+        assert code in (1, 2)
+        assert words in err
 
 
 def test_a_typo_is_told_before_torch_is_imported(tmp_path: Path) -> None:

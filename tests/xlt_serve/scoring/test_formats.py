@@ -383,6 +383,22 @@ def test_damaged_compression(bundle: Path, tmp_path: Path) -> None:
         score(Order(str(tmp_path / "i.parquet"), str(tmp_path / "o.csv"), str(bundle)))
 
 
+def test_how_the_input_is_written_may_be_said(bundle: Path, tmp_path: Path) -> None:
+    """The same answers as for the same rows in UTF-8 with commas, also over several windows."""
+    texts = [f"the goal number {n}, größer" for n in range(12)]
+    plain = tmp_path / "plain.csv"
+    plain.write_text("".join(f"{line}\n" for line in ["text", *(f'"{t}"' for t in texts)]))
+    old = tmp_path / "old.csv"
+    lines = ["n;text", *(f"{n};{text}" for n, text in enumerate(texts))]
+    old.write_bytes("\n".join(lines).encode("cp1252"))
+    score(Order(str(plain), str(tmp_path / "a.csv"), str(bundle)), quiet=True)
+    said = {"encoding": "cp1252", "delimiter": ";", "window": 5}
+    score(Order(str(old), str(tmp_path / "b.csv"), str(bundle), text="text", **said), quiet=True)  # type: ignore[arg-type]
+    one, other = read(tmp_path / "a.csv"), read(tmp_path / "b.csv")
+    assert [row["text"] for row in other] == texts
+    assert [row["xlt_probabilities"] for row in one] == [row["xlt_probabilities"] for row in other]
+
+
 def test_wrong_calls(bundle: Path, tmp_path: Path) -> None:
     file = str(write(tmp_path / "i.csv", [{"a": "x", "b": "y", "xlt_label": "z"}]))
     for order, says in (
@@ -410,6 +426,8 @@ def test_wrong_calls(bundle: Path, tmp_path: Path) -> None:
         (lambda: Order(file, file, str(bundle), text="a", prefix="p_"), "is the input itself"),
         (lambda: Order(str(tmp_path), str(tmp_path / "o.csv"), str(bundle)), "within the input"),
         (lambda: Order(file, "x", engine="spark"), "must be one of local, ray"),
+        (lambda: Order(file, "-", str(bundle), delimiter=";;"), "must be one character"),
+        (lambda: Order(file, "-", str(bundle), encoding="utf-9"), "is no encoding"),
     ):
         with pytest.raises(UsageError, match=says):
             score(order())

@@ -427,6 +427,29 @@ def test_a_bundle_carries_its_tables(checkpoint: Path, file: Path, tmp_path: Pat
         export.export(checkpoint, tmp_path / "no", export.Order(synonyms=["en"]))
 
 
+def test_word_lists_of_thesauri_are_the_same_tables(tmp_path: Path) -> None:
+    lists = {"big": ["large", "huge"], "house": ["home"]}
+    barred, json_file = tmp_path / "en.tsv", tmp_path / "en.json"
+    barred.write_bytes(
+        "word\tsynonyms\r\nbig\tlarge|as big as a house\r\nbig\thuge\r\n\r\nhouse\thome\r\n".encode(
+            "utf-8-sig"
+        )
+    )
+    json_file.write_text(json.dumps(lists))
+    assert synonyms.read(barred, "en") == synonyms.read(json_file, "en")
+    for content, words in (
+        ("big,large\n", "line 1: has 1 columns, not a word and its synonyms"),
+        ("a\tb\tc\n", "line 1: has 3 columns"),
+        ("word\tsynonyms\n", "has no word with a neighbour"),
+    ):
+        barred.write_text(content)
+        with pytest.raises(DataError, match=words):
+            synonyms.read(barred, "en")
+    barred.write_bytes(b"gro\xdf\tbig\n")
+    with pytest.raises(DataError, match="is not TSV in UTF-8"):
+        synonyms.read(barred, "en")
+
+
 def test_training_draws_from_the_groups_that_are_served(file: Path, tmp_path: Path) -> None:
     context = Context("en", 0, tmp_path / "lexicons")
     served = synonyms.read(file, "en")

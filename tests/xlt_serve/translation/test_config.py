@@ -11,7 +11,7 @@ import pytest
 from tests.xlt_serve.translation.engines import libretranslate, shout
 from xlt_serve.errors import ConfigError, DataError, UsageError
 from xlt_serve.translation import load
-from xlt_serve.translation.config import problems
+from xlt_serve.translation.config import essence, problems
 from xlt_serve.translation.protocol import Translation, Untranslated
 from xlt_serve.translation.recorded import Recorded, RecordedRow, read
 
@@ -75,6 +75,21 @@ def test_what_was_translated_is_kept_on_disk(tmp_path: Path) -> None:
     assert read(tmp_path / "kept" / "all.jsonl") == [
         RecordedRow("de", "en", "hallo", "HALLO", "libre")
     ]
+
+
+def test_translations_hang_on_engines_and_models_but_not_on_patience(tmp_path: Path) -> None:
+    (tmp_path / "table.tsv").write_text("source\ttarget\ttext\ttranslation\na\tb\tc\td\n")
+    plain = '[engine.a]\nkind = "recorded"\nfile = "table.tsv"\n'
+    before = essence(write(tmp_path, plain))
+    assert essence(write(tmp_path, f"deadline = 3\n{plain}timeout = 9\nbatch = 2\n")) == before
+    others = [
+        essence(write(tmp_path, f"longest = 9\n{plain}")),
+        essence(write(tmp_path, f"{plain}least_quality = 0.5\n")),
+        essence(write(tmp_path, f'{plain}[routes]\nde = ["a"]\n')),
+    ]
+    (tmp_path / "table.tsv").write_text("source\ttarget\ttext\ttranslation\na\tb\tc\te\n")
+    others.append(essence(write(tmp_path, plain)))
+    assert before not in others
 
 
 def test_every_problem_is_told_at_once() -> None:

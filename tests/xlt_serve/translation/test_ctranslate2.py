@@ -154,7 +154,7 @@ def test_a_converted_marian_decodes_as_transformers_does(marian: Path, tmp_path:
 
     made = convert(marian, tmp_path / "de-en", "de", "en", "float32")
     assert (made.kind, made.pair) == ("marian", ("de", "en"))
-    engine = CTranslate2(tmp_path / "de-en", beam=1, compute="float32")
+    engine = CTranslate2(tmp_path / "de-en", beam=1, compute_type="float32")
     model = MarianMTModel.from_pretrained(marian).eval()
     tokenizer = MarianTokenizer.from_pretrained(marian)
     for text, out in zip(SENTENCES, translate(engine, SENTENCES, "de", "en"), strict=True):
@@ -200,7 +200,7 @@ def test_a_converted_nllb_decodes_as_transformers_does(spm: Path, tmp_path: Path
     model.save_pretrained(hub)
     made = convert(hub, tmp_path / "out", compute="float32")
     assert (made.kind, made.pair) == ("nllb", None)
-    engine = CTranslate2(tmp_path / "out", beam=1, compute="float32")
+    engine = CTranslate2(tmp_path / "out", beam=1, compute_type="float32")
     assert engine.takes("de", "en")
     (out,) = translate(engine, SENTENCES[:1], "de", "en")
     ids = [tokenizer.convert_tokens_to_ids("deu_Latn")]
@@ -281,3 +281,40 @@ def test_nllb_names_every_language_of_the_package() -> None:
     from xlt_serve.text.language import table
 
     assert set(table().languages) <= set(FLORES)
+
+
+def test_how_batches_are_cut_changes_no_translation(opus_zh: Path) -> None:
+    texts = ["我们去公园打篮球。", "天气很好。" * 10, "好"]
+    found = []
+    for settings in ({}, {"max_batch_size": 64}, {"max_batch_size": 1, "batch_type": "examples"}):
+        engine = CTranslate2(opus_zh, beam=1, device="auto", **settings)  # type: ignore[arg-type]
+        found.append([each.text for each in translate(engine, texts, "zh", "en")])
+        engine.close()
+    assert found[1:] == found[:1] * 2
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"device": "tpu"}, "device = 'tpu': must be cpu, cuda or auto"),
+        ({"device_index": [0, 1]}, "must name different devices of the 1 that there are"),
+        ({"device_index": []}, "must name different devices"),
+        ({"compute_type": "int3"}, "compute_type = 'int3': is none that this cpu has: .*int8"),
+        ({"batch_type": "words"}, "must be tokens or examples"),
+        ({"max_batch_size": 0}, "max_batch_size = 0: must be at least 1"),
+        ({"beam": 0}, "beam = 0: must be at least 1"),
+    ],
+)
+def test_settings_that_this_machine_has_not_are_refused(
+    opus_zh: Path, settings: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(UsageError, match=words):
+        CTranslate2(opus_zh, **settings)
+
+
+def test_a_gpu_that_is_not_there_is_told_before_the_model_is_opened(opus_zh: Path) -> None:
+    ctranslate2 = pytest.importorskip("ctranslate2")
+    if ctranslate2.get_cuda_device_count():
+        pytest.skip("there is a GPU")
+    with pytest.raises(UsageError, match="finds no GPU here; use 'cpu' or 'auto'"):
+        CTranslate2(opus_zh, device="cuda")

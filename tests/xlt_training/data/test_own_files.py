@@ -131,6 +131,18 @@ def test_bad_rows_are_all_named_or_left_out(
     assert "row 2: has an empty text" in capsys.readouterr().err
 
 
+def test_how_files_are_written_may_be_said(tmp_path: Path) -> None:
+    file = tmp_path / "train.csv"
+    file.write_bytes("text:label\nñ:x\n".encode("mac_roman"))
+    made = task(train=str(file), dev=str(file), encoding="mac_roman", delimiter=":")
+    assert loaded(made, "train") == {"en": ["ñ"]}
+    assert task(train="x", encoding="utf-9").problems() == [
+        "task.encoding = 'utf-9' is no encoding that Python knows; name one, as utf-8 or cp1252"
+    ]
+    assert "must be one character" in task(train="x", delimiter="ab").problems()[0]
+    assert "name = 'files'" in TaskConfig("sib200", "x", delimiter=";").problems()[0]
+
+
 texts = st.lists(
     st.tuples(st.sampled_from("abcdefghijkl"), st.sampled_from(["x", "y", "z"])), max_size=40
 )

@@ -6,6 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from xlt_training.data import TaskConfig
 from xlt_training.loop.method import Context
 from xlt_training.loop.types import Example
 from xlt_training.loop.words import load_lexicons, load_synonyms, redraw, refuse_unspaced, rewrite
@@ -127,3 +128,56 @@ def test_translate_train_uses_source_labels_and_ids(toy_data: Path) -> None:
     assert again == german
     with pytest.raises(DataError, match="has no translations"):
         list(TranslateTrain().augment(source, context_of(toy_data, task="xsid")))
+
+
+def test_word_lists_are_found_in_folders_by_patterns_and_by_tables(tmp_path: Path) -> None:
+    for language, word in (("de", "Tor"), ("fr", "but")):
+        (tmp_path / f"en-{language}.tsv").write_text(f"goal\t{word}\nGoal\ttwo words\n\n")
+    (tmp_path / "en-synonyms.tsv").write_text("goal\taim\n")  # no language of this name
+    every = {"de": {"goal": ["Tor"]}, "fr": {"goal": ["but"]}}
+    assert load_lexicons(tmp_path, "en", []) == every
+    assert load_lexicons(f"{tmp_path}/en-{{language}}.tsv", "en", ["de", "fr"]) == every
+    table = {"de": str(tmp_path / "en-de.tsv")}
+    assert load_lexicons(table, "en", []) == {"de": every["de"]}
+    (tmp_path / "en-it.tsv").write_text("goal,rete\n")
+    for place, wanted, words in (
+        (table, ["fr"], "is not there in 'fr'; there are: de; name languages"),
+        (tmp_path, ["it"], "en-it.tsv: has no line of two words apart by a tab"),
+        (tmp_path / "no", [], "no: has no dictionary en-xx.tsv; name their folder"),
+    ):
+        with pytest.raises(DataError) as told:
+            load_lexicons(place, "en", wanted)
+        assert words in str(told.value)
+        assert str(told.value).startswith("task.lexicons: ")
+
+
+def test_the_table_of_synonyms_is_that_of_the_method_of_the_task_or_of_the_folder(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "en-synonyms.json").write_text('{"goal": ["aim"]}')
+    for name in ("task", "method"):
+        (tmp_path / f"{name}.tsv").write_text(f"word\tsynonyms\ngoal\t{name}|two words\n")
+    own, given = Context("en", 0, tmp_path), str(tmp_path / "task.tsv")
+    named = Context("en", 0, {"de": "en-de.tsv"}, synonyms=given)
+    assert load_synonyms("", own) == {"goal": ["aim"]}
+    assert load_synonyms("", named) == {"goal": ["task"]}
+    assert load_synonyms(str(tmp_path / "method.tsv"), named) == {"goal": ["method"]}
+    for context in (Context("en", 0, {"de": "x"}), Context("en", 0, "hub/lexicons")):
+        with pytest.raises(DataError, match=r"task\.synonyms.*: is not there; name the table of"):
+            load_synonyms("", context)
+
+
+def test_a_task_of_the_hub_takes_words_by_path_and_names_what_is_not_there(tmp_path: Path) -> None:
+    words = tmp_path / "words.tsv"
+    words.write_text("goal\taim\n")
+    made = TaskConfig("sib200", "hub", lexicons={"de": str(words)}, synonyms=str(words))
+    assert made.problems() == []
+    assert made.lexicon_place == {"de": str(words)}
+    wrong = TaskConfig("sib200", "hub", lexicons={"de": "no.tsv"}, synonyms="no.json")
+    assert wrong.problems() == [
+        "task.synonyms = 'no.json' is not there",
+        "task.lexicons.de = 'no.tsv' is not there",
+    ]
+    assert TaskConfig("sib200", "hub", lexicons="no").problems() == [
+        "task.lexicons = 'no' is not there"
+    ]

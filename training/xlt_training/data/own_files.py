@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from xlt_serve.errors import UsageError
 from xlt_serve.files import formats, labelled
+from xlt_serve.files.dialect import UNSAID, Dialect
 from xlt_serve.files.labelled import Columns, Labelled, Place, files_of
 from xlt_serve.files.rows import refuse, source_of
 from xlt_training.loop.types import Example
@@ -27,6 +28,7 @@ class OwnFiles:
     supervised: Sequence[str] = ()
     skip_bad: bool = False
     held_out: float = 0.15
+    dialect: Dialect = UNSAID
     _read: dict[str, dict[str, list[Example]]] = field(default_factory=dict)
 
     @property
@@ -64,7 +66,9 @@ class OwnFiles:
             self._check_language()
             bad: list[str] = []
             place = self.places.get(split, "")
-            found = labelled.read(place, self.columns, self.source, bad, marked=False)
+            found = labelled.read(
+                place, self.columns, self.source, bad, marked=False, given=self.dialect
+            )
             if not self.skip_bad:
                 remedy = "mend them, or leave them out: task.skip_bad=true"
                 refuse(f"task.{split}", bad, remedy)
@@ -81,7 +85,9 @@ class OwnFiles:
         name = self.columns.language
         files = [file for place in self.places.values() for file in files_of(place).values()]
         files = [file for file in files if file.exists()]  # who reads one that is not is told
-        if name and not any(name in formats.columns(source_of(file)) for file in files):
+        if name and not any(
+            name in formats.columns(source_of(file, self.dialect)) for file in files
+        ):
             raise UsageError(f"task.language={name}", "is a column of no file", "name another")
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Protocol
 
-from xlt_serve.files.labelled import Columns
+from xlt_serve.files.dialect import said
+from xlt_serve.files.labelled import Columns, Place
 from xlt_training.data.hub import HubSource, OwnHub
 from xlt_training.data.own_files import OwnFiles
 from xlt_training.data.tasks import TASKS, NamedTask
@@ -53,8 +54,12 @@ class TaskConfig:
     configs: dict[str, str] = field(default_factory=dict)  # of name = "hub": language → config
     splits: dict[str, str] = field(default_factory=dict)  # of name = "hub": our split → theirs
     held_out: float = 0.15
+    encoding: str = ""  # of files of one's own, as "cp1252"; "": detected
+    delimiter: str = ""  # of CSV, as ";"; "": detected
     skip_bad: bool = False  # leave out rows that can't be read, or have no text or label
-    lexicons: str = ""  # folder of en-de.tsv, …; "": that in ``data``
+    # Word lists of two columns: a folder of en-de.tsv, …, a pattern or table as of ``dev``; "": in ``data``.
+    lexicons: str | dict[str, str] = ""
+    synonyms: str = ""  # a table, JSON or TSV; "": SOURCE-synonyms.json among the lexicons
     translations: str = ""  # folder of en-de.train.tsv, …; "": that in ``data``
 
     def problems(self) -> list[str]:
@@ -66,13 +71,33 @@ class TaskConfig:
             ]
         if self.name in TASKS and not self.data:
             return ["task.data is required: a folder with the task's files, or 'hub'"]
+        if wrong := said(self.encoding, self.delimiter).problems():
+            return [
+                f"task.{name} = {getattr(self, name)!r} {rule}; {remedy}"
+                for name, (rule, remedy) in wrong.items()
+            ]
+        if self.name != "files" and (self.encoding or self.delimiter):
+            return ["task.encoding and task.delimiter are for files of one's own: name = 'files'"]
+        if absent := list(self._absent()):
+            return absent
         if not 0 < self.held_out < 1:
             return [f"task.held_out is a share, in (0, 1), was: {self.held_out}"]
         return []
 
+    def _absent(self) -> Iterator[str]:
+        """Named files of words that are not there."""
+        named = {"synonyms": self.synonyms}
+        if isinstance(self.lexicons, str):
+            named["lexicons"] = "" if "{language}" in self.lexicons else self.lexicons
+        else:
+            named |= {f"lexicons.{language}": file for language, file in self.lexicons.items()}
+        for key, place in named.items():
+            if place and not Path(place).exists():
+                yield f"task.{key} = {place!r} is not there"
+
     @property
-    def lexicon_folder(self) -> Path:
-        return Path(self.lexicons) if self.lexicons else Path(self.data) / "lexicons"
+    def lexicon_place(self) -> Place:
+        return self.lexicons or str(Path(self.data) / "lexicons")
 
     @property
     def translation_folder(self) -> Path:
@@ -84,7 +109,15 @@ def opened(task: TaskConfig) -> Splits:
     if task.name == "files":
         places = {"train": task.train, "dev": task.dev, "test": task.test}
         columns = Columns(task.text, task.label, task.pair, task.id, task.language)
-        return OwnFiles(places, columns, task.source, task.supervised, task.skip_bad, task.held_out)
+        return OwnFiles(
+            places,
+            columns,
+            task.source,
+            task.supervised,
+            task.skip_bad,
+            task.held_out,
+            said(task.encoding, task.delimiter),
+        )
     if task.name == "hub":
         roles = {"text": task.text, "label": task.label, "pair": task.pair, "id": task.id}
         named = {role: column for role, column in roles.items() if column}

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from xlt_serve.errors import DataError
 from xlt_serve.files.rows import read_rows
+from xlt_serve.translation.recording import source_hash
 from xlt_training.loop.types import Example
 
 if TYPE_CHECKING:
@@ -21,9 +22,9 @@ def translated_train(
     """The source examples in other languages, each with its source text and, where it was recorded,
     its round trip.
 
-    ``en-xx.train.tsv`` in the folder holds translations (columns id, text, and pair for tasks of pairs),
-    ``xx-en.train.tsv`` translations back; an example that was not translated is left out. No
-    languages: all that there are.
+    ``en-xx.train.tsv`` in the folder holds translations (columns id, text, and pair for tasks of pairs;
+    ``source_hash`` where ``xlt translate`` made it), ``xx-en.train.tsv`` translations back; an example that
+    was not translated is left out. No languages: all that there are.
     """
     folder = context.translations
     ends = f"{context.source}-", ".train.tsv"
@@ -33,7 +34,8 @@ def translated_train(
         raise DataError(
             folder,
             "has no translations of the train set",
-            f"record some there ({ends[0]}de{ends[1]}), or name their folder: task.translations",
+            f"record some there ({ends[0]}de{ends[1]}) with xlt translate, or name their folder: "
+            "task.translations",
         )
     by_id: dict[str, Example] = {}
     for example in examples:
@@ -44,25 +46,46 @@ def translated_train(
     for language in chosen:
         back_file = folder / f"{language}-{context.source}.train.tsv"
         back = _translations(back_file, pair) if back_file.is_file() else {}
-        forth = _translations(folder / f"{ends[0]}{language}{ends[1]}", pair)
-        for number, texts in forth.items():
+        forth_file = folder / f"{ends[0]}{language}{ends[1]}"
+        forth = _translations(forth_file, pair)
+        if not by_id.keys() & forth.keys():
+            raise DataError(
+                forth_file,
+                "has no id of the train set",
+                "translate it with xlt translate; ids are those of task.id, else rows' numbers from 0",
+            )
+        for number, (texts, made_of) in forth.items():
             if original := by_id.get(number):
+                _refuse_other(forth_file, number, original, made_of)
                 translated = original.with_texts(texts)
                 out.append(
                     replace(
                         translated,
                         language=language,
                         source=original.texts(),
-                        round_trip=back.get(number, ()),
+                        round_trip=back[number][0] if number in back else (),
                     )
                 )
     return out
 
 
-def _translations(file: Path, pair: bool) -> dict[str, tuple[str, ...]]:
-    """id → text, or both texts of a pair."""
+def _refuse_other(file: Path, number: str, original: Example, made_of: str) -> None:
+    """Rows that move under their numbers would be paired with other texts' translations."""
+    if made_of and made_of != source_hash(original.texts()):
+        raise DataError(
+            f"{file}, id {number}",
+            f"was translated from another text than {original.text[:60]!r}",
+            "run xlt translate again, which translates only what is new",
+        )
+
+
+def _translations(file: Path, pair: bool) -> dict[str, tuple[tuple[str, ...], str]]:
+    """id → text, or both texts of a pair; and the hash of what was translated, where it is known."""
     columns = ("id", "text", "pair") if pair else ("id", "text")
     rows = read_rows(file)
     if rows and (missing := [column for column in columns if column not in rows[0]]):
         raise DataError(file, f"has no column {missing[0]!r}; it has: {', '.join(rows[0])}")
-    return {row["id"]: tuple(row[column] for column in columns[1:]) for row in rows}
+    return {
+        row["id"]: (tuple(row[column] for column in columns[1:]), row.get("source_hash", ""))
+        for row in rows
+    }

@@ -61,8 +61,8 @@ def trained_words(methods: Sequence[Method], description: Description) -> dict[s
         return {}
     language = description.source_language
     task = recorded(description.config.get("task", {"name": ""}))
-    file = synonyms_file(drawn.table, task.lexicon_folder, language)
+    file = synonyms_file(drawn.table or task.synonyms, task.lexicon_place, language)
     out = {"draws": drawn.draws, "language": language}
-    if drawn.share == 1 and file.is_file():
+    if drawn.share == 1 and file is not None and file.is_file():
         out["sha256"] = synonyms.read(file, language).sha256
     return out

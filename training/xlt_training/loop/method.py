@@ -11,7 +11,8 @@ from typing import ClassVar, Protocol
 from torch import Tensor
 from torch.nn import functional as F
 
-from xlt_serve.smoothing.noise import Place
+from xlt_serve.files.labelled import Place
+from xlt_serve.smoothing import noise as noises
 from xlt_serve.text.synonyms import Draws
 from xlt_training.loop.network import Classifier
 from xlt_training.loop.types import Batch, Example, Loss, Mixed, Output
@@ -45,20 +46,21 @@ class Trait(Enum):
 class Context:
     """What a method may know about the run beside its own settings.
 
-    ``lexicons``: the folder of word lists and tables of synonyms; ``translations``: that of recorded
-    translations of the train set; ``targets``: the languages that the task is judged in.
+    ``lexicons``: where word lists lie, and, unless ``synonyms`` names it, the table of synonyms;
+    ``translations``: the folder of recorded ones; ``targets``: the languages that the task is judged in.
     ``pretrained``: the encoder's parameters by name, as they were before the first stage.
     ``prepared``: kinds of methods that an earlier stage has prepared already.
     """
 
     source: str
     seed: int
-    lexicons: Path = Path("lexicons")
+    lexicons: Place | Path = "lexicons"
     translations: Path = Path("mt")
     targets: Sequence[str] = ()
     steps: int = 0
     pretrained: Mapping[str, Tensor] = field(default_factory=dict)
     prepared: frozenset[type] = frozenset()
+    synonyms: str = ""
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ class TrainedNoise:
     """Where training put noise; ``kind`` and ``scale`` of what the model has learnt to bear, where it
     was random."""
 
-    at: Place
+    at: noises.Place
     kind: str = ""
     scale: float = 0.0
 
@@ -163,8 +165,14 @@ def least_problems(method: Method, least: float, *names: str) -> list[str]:
 def cross_entropy(model: Classifier, batch: Batch) -> Loss:
     """The innermost objective."""
     out = model(batch)
-    loss = F.cross_entropy(out.logits, batch.labels)
+    loss = classification(model, out.logits, batch.labels)
     return Loss(loss, {"cross_entropy": loss}, outputs=[out])
+
+
+def classification(model: Classifier, logits: Tensor, labels: Tensor) -> Tensor:
+    """Cross-entropy under the class weights of the run: what every method learns labels by."""
+    weights = model.class_weights
+    return F.cross_entropy(logits, labels, None if weights is None else weights.to(logits.device))
 
 
 def compose(methods: Sequence[Method]) -> Objective:

@@ -49,6 +49,7 @@ class Classifier(nn.Module):
         labels = [names[number] for number in sorted(names)]
         self.encoding = Encoding(tokenizer, labels, max_length, reads_type_ids(hf))
         self.step = 0  # optimiser steps so far, for schedules
+        self.class_weights: Tensor | None = None  # [labels], of the loss
         self._states = self._attentions = False
 
     @property

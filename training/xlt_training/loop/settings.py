@@ -42,6 +42,7 @@ class TrainConfig:
     freeze: int = -1  # 0: the embeddings stay as they are, n: and the lowest n layers; -1: nothing
     head_first: float = 0.0  # epochs that train the head alone, before the first stage
     head_rate: float = 1e-3  # learning rate of these
+    class_weights: Literal["none", "balanced"] | dict[str, float] = "none"  # of the loss, by label
 
     def problems(self) -> list[str]:
         """What the types alone can't tell."""
@@ -53,6 +54,10 @@ class TrainConfig:
             out.append(f"weight_decay must be zero or more, was: {self.weight_decay}")
         if not 0 <= self.head_first < math.inf:
             out.append(f"head_first must be zero or more, was: {self.head_first}")
+        if not isinstance(self.class_weights, str):
+            for label, weight in self.class_weights.items():
+                if not 0 < weight < math.inf:
+                    out.append(f"class_weights.{label} must be positive, was: {weight}")
         if self.max_length < 8:
             out.append(f"max_length must be at least 8, was: {self.max_length}")
         if self.freeze < -1:
@@ -142,16 +147,23 @@ def _value(value: Any, hint: Any) -> tuple[Any, str]:
         return value, "" if value in choices else f"must be one of {list(choices)}, was: {value!r}"
     if origin in (typing.Union, types.UnionType):
         tried = [_value(value, choice) for choice in typing.get_args(hint)]
-        return next((pair for pair in tried if not pair[1]), tried[0])
+        # A table that fits none is meant as a table.
+        meant = tried[-1] if isinstance(value, dict) else tried[0]
+        return next((pair for pair in tried if not pair[1]), meant)
     if origin is list:
         if not isinstance(value, list):
             return value, f"must be a list, was: {value!r}"
         parts = [_value(part, typing.get_args(hint)[0]) for part in value]
         return [part for part, _ in parts], next((problem for _, problem in parts if problem), "")
     if origin is dict:
-        if not isinstance(value, dict) or not all(isinstance(v, str) for v in value.values()):
-            return value, f"must be a table of strings, was: {value!r}"
-        return value, ""
+        inner = typing.get_args(hint)[1]
+        named = {str: "strings", float: "numbers"}[inner]
+        if not isinstance(value, dict):
+            return value, f"must be a table of {named}, was: {value!r}"
+        made = {key: _value(each, inner) for key, each in value.items()}
+        if any(problem for _, problem in made.values()):
+            return value, f"must be a table of {named}, was: {value!r}"
+        return {key: each for key, (each, _) in made.items()}, ""
     if hint is type(None):
         return value, "" if value is None else f"must be empty, was: {value!r}"
     if hint is float and isinstance(value, int) and not isinstance(value, bool):

@@ -30,6 +30,7 @@ from xlt_serve.errors import DataError, UsageError
 from xlt_training.data import Splits, opened, recorded
 from xlt_training.loop import evaluate
 from xlt_training.loop import model as models
+from xlt_training.loop.class_weights import refuse_unknown, weights_of
 from xlt_training.loop.config import Config, Stage
 from xlt_training.loop.interruption import Interruption
 from xlt_training.loop.learner import (
@@ -61,6 +62,8 @@ def train(config: Config, out: Path, judge: bool = True) -> dict[str, Any]:
     source_set, dev_set = source_examples(config, data)
     targets = data.languages("dev")
     labels = sorted({example.label for example in source_set})
+    for stage in config.stages:
+        refuse_unknown(stage.train.class_weights, labels)
     set_seed(config.seed)
     most = max(stage.train.max_length for stage in config.stages)
     model = models.build(config.encoder, labels, most)
@@ -85,11 +88,12 @@ def train(config: Config, out: Path, judge: bool = True) -> dict[str, Any]:
             context = Context(
                 config.task.source,
                 config.seed,
-                config.task.lexicon_folder,
+                config.task.lexicon_place,
                 config.task.translation_folder,
                 targets,
                 pretrained=pretrained,
                 prepared=frozenset(known),
+                synonyms=config.task.synonyms,
             )
             run = StageRun(config, stage, number, context, out / RESUME)
             log += run_stage(run, model, source_set, dev_set)
@@ -144,6 +148,7 @@ def run_stage(
     model.encoding.max_length = min(settings.max_length, model.room)
     freeze_bottom(model, settings.freeze)
     model.step = 0
+    weigh_labels(model, settings, train_set)
     batches = Batches(model, train_set, settings.batch_size)
     for method in methods:
         method.prepare(model, batches, context)
@@ -212,6 +217,15 @@ def freeze_bottom(model: Classifier, layers: int) -> None:
         model.base.embeddings.requires_grad_(False)
         for layer in model.layers("train.freeze")[:layers]:
             layer.requires_grad_(False)
+
+
+def weigh_labels(model: Classifier, settings: TrainConfig, train_set: list[Example]) -> None:
+    """Put the weights of a stage's labels into its model, which hands them to the loss."""
+    weights = weights_of(settings.class_weights, model.labels, (e.label for e in train_set))
+    model.class_weights = None if weights is None else torch.tensor(weights)
+    if weights is not None and is_first_process():
+        shown = ", ".join(f"{lb} {w:.3g}" for lb, w in zip(model.labels, weights, strict=True))
+        print(f"class weights: {shown}", file=sys.stderr)
 
 
 def is_first_process() -> bool:
@@ -324,6 +338,8 @@ def _finished(config: Config, out: Path) -> dict[str, Any] | None:
     now = stamp(config)
     if "task" in before:  # of a version without some of its keys
         before["task"] = dataclasses.asdict(recorded(before["task"]))
+    for stage in before.get("stages", []):
+        stage["train"] = dataclasses.asdict(TrainConfig()) | stage["train"]
     if before != now:
         changed = ", ".join(sorted(key for key in now if now[key] != before.get(key)))
         raise UsageError(

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from xlt_serve.errors import DataError, UsageError
+from xlt_serve.files.labelled import Place, files_of
 from xlt_serve.text import synonyms, words
 from xlt_serve.text.synonyms import Draws
 from xlt_serve.text.words import rewrite
@@ -36,9 +37,12 @@ def redraw(text: str, table: Table, generator: random.Random) -> str:
     return rewrite(text, choose)
 
 
-def synonyms_file(file: str, lexicons: Path, source: str) -> Path:
-    """``file``, or if that is "", ``SOURCE-synonyms.json`` among the lexicons."""
-    return Path(file) if file else lexicons / f"{source}-synonyms.json"
+def synonyms_file(file: str, lexicons: Place | Path, source: str) -> Path | None:
+    """``file``, or if that is "", ``SOURCE-synonyms.json`` among the lexicons; None: they have no folder."""
+    if file:
+        return Path(file)
+    folder = None if isinstance(lexicons, Mapping) or "{" in str(lexicons) else Path(lexicons)
+    return None if folder is None else folder / f"{source}-synonyms.json"
 
 
 def load_synonyms(
@@ -48,9 +52,11 @@ def load_synonyms(
     lists, or the groups that are served. ``share`` of its words, drawn by the run's seed."""
     if not 0 < share <= 1:
         raise UsageError(f"dictionary_scale={share}", "must be in (0, 1]")
-    path = synonyms_file(file, context.lexicons, context.source)
-    if not path.is_file():
-        raise DataError(path, "is not there", "give the method a table = 'synonyms.json'")
+    path = synonyms_file(file or context.synonyms, context.lexicons, context.source)
+    if path is None or not path.is_file():
+        key = "the method's table" if file else "task.synonyms"
+        remedy = f"name the table of {context.source!r}: task.synonyms = 'synonyms.json'"
+        raise DataError(f"{key}: {path}" if path else key, "is not there", remedy)
     lists = synonyms.read(path, context.source).lists(draws)
     chosen = sorted(lists)
     if share < 1:
@@ -59,32 +65,59 @@ def load_synonyms(
 
 
 def load_lexicons(
-    folder: Path, source: str, languages: Sequence[str]
+    place: Place | Path, source: str, languages: Sequence[str]
 ) -> dict[str, dict[str, list[str]]]:
-    """language → source word → translations, from ``SOURCE-LANGUAGE.tsv`` in the folder.
+    """language → source word → translations, from files of two columns apart by a tab, without header.
 
     Only single words: a text keeps its number of words, and so the alignment, when it is switched.
     """
     out: dict[str, dict[str, list[str]]] = {}
-    chosen = list(languages) or [
-        path.stem.partition("-")[2] for path in sorted(folder.glob(f"{source}-*.tsv"))
-    ]
-    for language in chosen:
-        path = folder / f"{source}-{language}.tsv"
-        if not path.is_file():
-            raise DataError(path, "is not there", "name languages that have a dictionary")
+    files = lexicon_files(place, source)
+    for language in languages or files:
+        path = files.get(language)
+        if path is None or not path.is_file():
+            have = ", ".join(files) or "none"
+            if path is None and not isinstance(place, Mapping):
+                path = Path(place) / f"{source}-{language}.tsv"
+            raise DataError(
+                f"task.lexicons: {path or place}",
+                f"is not there in {language!r}; there are: {have}",
+                "name languages that have a dictionary",
+            )
         table: dict[str, list[str]] = {}
         try:
             lines = path.read_text(encoding="utf-8").splitlines()
         except UnicodeDecodeError as error:
-            raise DataError(path, f"is not valid UTF-8 (byte {error.start})") from None
+            raise DataError(
+                f"task.lexicons: {path}", f"is not valid UTF-8 (byte {error.start})", "save it so"
+            ) from None
         for line in lines:
             word, tab, translation = line.partition("\t")
             if tab and translation and len(translation.split()) == 1:
                 table.setdefault(word.lower(), []).append(translation)
+        if not table:
+            raise DataError(
+                f"task.lexicons: {path}",
+                "has no line of two words apart by a tab",
+                f"write {source} word, tab, {language} word on each line",
+            )
         out[language] = table
     if not out:
         raise DataError(
-            folder, f"has no dictionary {source}-xx.tsv", "name their folder: task.lexicons"
+            f"task.lexicons: {place}",
+            f"has no dictionary {source}-xx.tsv",
+            "name their folder: task.lexicons",
         )
     return out
+
+
+def lexicon_files(place: Place | Path, source: str) -> dict[str, Path]:
+    """language → its word list: of a table or pattern as ``files_of`` has it, else ``SOURCE-LANGUAGE.tsv``
+    in a folder."""
+    if isinstance(place, Mapping):
+        return files_of(place)
+    if "{language}" in str(place):
+        return files_of(str(place))
+    found = {p.stem.partition("-")[2]: p for p in sorted(Path(place).glob(f"{source}-*.tsv"))}
+    found.pop("synonyms", None)
+    return found

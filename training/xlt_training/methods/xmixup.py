@@ -23,6 +23,7 @@ from xlt_training.loop.method import (
     Objective,
     Pairing,
     Trait,
+    classification,
     least_problems,
     share_problems,
 )
@@ -239,9 +240,11 @@ class XMixup(Method):
         source, target = out.source, out.target
         # A spoilt source teaches the gate, through the target: it has no label of its own.
         good = ~torch.tensor(spoilt, device=batch.labels.device)
-        terms = {"target": (1 - self.alpha) * F.cross_entropy(target.logits, batch.labels)}
+        labels = batch.labels
+        terms = {"target": (1 - self.alpha) * classification(model, target.logits, labels)}
         if good.any():
-            terms["source"] = self.alpha * F.cross_entropy(source.logits[good], batch.labels[good])
+            of_source = classification(model, source.logits[good], labels[good])
+            terms["source"] = self.alpha * of_source
             if self.consistency in ("both", "mse"):
                 terms["mse"] = F.mse_loss(
                     mean_pool(source.last, source.attention_mask)[good],

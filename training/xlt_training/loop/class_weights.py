@@ -1,0 +1,43 @@
+"""How much each label counts in the loss (``train.class_weights``)."""
+
+from __future__ import annotations
+
+import difflib
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal, TypeAlias
+
+from xlt_serve.errors import UsageError
+
+ClassWeights: TypeAlias = Literal["none", "balanced"] | Mapping[str, float]
+
+
+def refuse_unknown(given: ClassWeights, labels: Sequence[str]) -> None:
+    """Labels that no train example has are typos, told before anything is trained."""
+    if isinstance(given, str):
+        return
+    problems = []
+    for label in given:
+        if label not in labels:
+            near = difflib.get_close_matches(label, labels, 1)
+            hint = f", did you mean {near[0]!r}?" if near else ""
+            problems.append(f"{label!r} is no label of the train set{hint}")
+    if problems:
+        there = f"the labels are {', '.join(labels)}"
+        raise UsageError("train.class_weights", "; ".join(problems), there)
+
+
+def weights_of(
+    given: ClassWeights, labels: Sequence[str], truth: Iterable[str]
+) -> list[float] | None:
+    """A weight for each of ``labels``, as ``cross_entropy(weight=…)`` takes them; None: all alike.
+
+    "balanced" is scikit-learn's: rows / (labels · rows of the label), counted over ``truth``, the
+    labels that are trained on. Of a table, what it leaves out weighs 1.
+    """
+    if given == "none":
+        return None
+    if not isinstance(given, str):
+        return [float(given.get(label, 1.0)) for label in labels]
+    counts = Counter(truth)
+    return [counts.total() / (len(labels) * counts[label]) for label in labels]
