@@ -245,10 +245,11 @@ def _drawn(where: str, value: Any) -> None:
 
 
 def _checks(where: str, value: Any) -> None:
-    """What requests read of it; the rest is for people."""
+    """What is computed with; the rest is for people."""
     _OBJECT(where, value)
     invariance = _map(_invariant, _WORD)
-    _parts(where, value, {"invariance": invariance, "zero_shot": _zero_shot})
+    known = {"zero_shot": _zero_shot, "training_text": _training_text}
+    _parts(where, value, {"invariance": invariance, **known})
 
 
 def _invariant(where: str, value: Any) -> None:
@@ -261,6 +262,23 @@ def _invariant(where: str, value: Any) -> None:
 def _zero_shot(where: str, value: Any) -> None:
     _OBJECT(where, value)
     _parts(where, value, {"scorer": _one_of(("nli", "similarity"))})
+
+
+def _training_text(where: str, value: Any) -> None:
+    """As ``evaluation.distance`` reads it: centres as wide as the scale."""
+    _OBJECT(where, value)
+    wide = len(value["scale"]) if isinstance(value.get("scale"), list | tuple) else 0
+    known = {
+        "output": _one_of(("vector", "logits")),
+        "scale": _list(_between(1e-9, 1e9), 1, 100_000),
+        "centres": _list(_list(_between(-1e9, 1e9), wide, wide), 1, 100_000),
+        "typical": _between(1e-9, 1e9),
+    }
+    _parts(where, dict.fromkeys(known) | value, known)
+
+
+def _between(least: float, most: float) -> Check:
+    return lambda where, value: _number(where, value, least, most)
 
 
 _WORD = _text(200, shortest=1)

@@ -11,6 +11,7 @@ import sys
 from importlib import metadata
 
 from xlt_serve.cli import (
+    assess,
     bench,
     build,
     engines,
@@ -34,6 +35,7 @@ COMMANDS = (
     init,
     train,
     evaluate,
+    assess,
     export,
     predict,
     score,

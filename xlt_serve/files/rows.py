@@ -34,7 +34,12 @@ def read_rows(path: Path) -> list[Row]:
 def numbered_rows(path: Path, bad: list[str]) -> list[tuple[int, Row]]:
     """Those rows that can be read, with their numbers in the file; of the others a sentence goes into
     ``bad``."""
-    return list(_rows(source_of(path), bad))
+    return list(each_row(path, bad))
+
+
+def each_row(path: Path, bad: list[str]) -> Iterator[tuple[int, Row]]:
+    """As ``numbered_rows``, one by one: a file of any size."""
+    yield from _rows(source_of(path), bad)
 
 
 def refuse(place: object, problems: Sequence[str], remedy: str = "mend them") -> None:

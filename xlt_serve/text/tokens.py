@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -114,6 +115,18 @@ class Encoder:
     def limit(self, max_length: int | None) -> int:
         """Tokens that are read of a text where so many are asked for."""
         return min(max_length or self.max_length, self.max_length)
+
+    @property
+    def unknown(self) -> int | None:
+        """The piece that stands for what the vocabulary lacks; None where it lacks nothing."""
+        model = json.loads(self._tokenizer.to_str())["model"]
+        if (number := model.get("unk_id")) is not None:
+            return int(number)
+        return self._tokenizer.token_to_id(model.get("unk_token") or "")
+
+    def special(self, sides: int) -> int:
+        """Pieces around a text, or around two."""
+        return self._frames[sides].size
 
     def ids(self, texts: Sequence[str]) -> list[list[int] | ItemError]:
         """The tokens of each text alone: for texts that stand in many pairs."""
