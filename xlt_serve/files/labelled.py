@@ -102,9 +102,10 @@ def _one(
     if empty := [name for name in needed if not row.get(name, "").strip()]:
         bad.append(f"row {number}: has an empty {empty[0]}")
         return None
+    label = row.get(columns.label, "")
     return Labelled(
         text=row[columns.text],
-        label=row.get(columns.label, ""),
+        label=label if label.strip() else "",
         language=row[columns.language].strip() if columns.language else language,
         pair=row[columns.pair] if columns.pair else None,
         id=row.get(columns.id, "") or str(number - 1),
