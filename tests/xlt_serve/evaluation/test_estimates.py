@@ -49,7 +49,8 @@ def test_the_threshold_recovers_the_accuracy_of_a_language_like_the_known_ones()
         shifted = estimates.by_shifted_confidence(Evidence(hidden.confidence), [seen])
         assert shifted == pytest.approx(hidden.accuracy, abs=0.012)
     raw = estimates.by_confidence(Evidence(hidden.confidence), [seen])
-    assert raw is not None and raw > hidden.accuracy + 0.1
+    assert raw is not None
+    assert raw > hidden.accuracy + 0.1
 
 
 rows = st.lists(st.tuples(st.integers(0, 20), st.booleans()), min_size=1, max_size=30)
@@ -102,7 +103,8 @@ def test_errors_are_those_of_languages_left_out_one_by_one() -> None:
         assert measured.languages == 5
     found = estimates.errors(known)
     assert ranked(found)[-1] in ("agreement", "agreement+")  # of which nothing is known here
-    assert found["confidence"] is not None and found["threshold"] is not None
+    assert found["confidence"] is not None
+    assert found["threshold"] is not None
     assert found["threshold"].mean < found["confidence"].mean  # too sure in all of them
 
 
@@ -121,7 +123,8 @@ def test_agreement_is_shifted_by_what_it_misses_elsewhere() -> None:
     assert estimate("agreement", "sw", new, known) == 0.6
     assert estimate("agreement+", "sw", new, known) == pytest.approx(0.65)
     measured = error("agreement+", known)
-    assert measured is not None and measured.languages == 2  # English has no translation
+    assert measured is not None
+    assert measured.languages == 2
     assert measured.mean == pytest.approx(0.1)
     assert estimate("agreement+", "sw", Evidence(sure, 0.99), known) == 1.0
     assert estimate("agreement+", "sw", Evidence(sure), known) is None

@@ -43,7 +43,8 @@ def test_half_by_chance_half_unsure_none_twice() -> None:
     kinds = Counter(kind for kind, _ in drawn)
     assert kinds == {RANDOM: 50, UNSURE: 50}
     texts = [row.row.text for _, row in drawn]
-    assert len(set(texts)) == 100 and "text 3" not in texts
+    assert len(set(texts)) == 100
+    assert "text 3" not in texts
     unsure = {int(row.row.text.split()[1]) for kind, row in drawn if kind == UNSURE}
     assert max(unsure) < 60  # the least sure, but for those that chance took
     first = [kind for kind, _ in drawn[:50]]
@@ -59,7 +60,8 @@ def test_chance_is_blind_to_how_often_and_where_a_text_stands() -> None:
         for text in texts:
             candidates.add(1.0, stated(text))
         counts.update(row.row.text for kind, row in candidates.drawn(set()) if kind == RANDOM)
-    assert len(counts) == 10 and sum(counts.values()) == 5000
+    assert len(counts) == 10
+    assert sum(counts.values()) == 5000
     assert all(abs(count - 500) < 5 * np.sqrt(1000 * 0.25) for count in counts.values())
 
 
