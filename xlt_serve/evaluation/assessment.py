@@ -246,10 +246,13 @@ def _method_lines(found: Assessment) -> list[str]:
         "estimated from the others, by the first of these methods that it has what is needed for:",
         f"{'method':14}{'off by':>8}{'bias':>8}{'worst':>8}      languages",
     ]
-    for name in estimates.ranked(measured):
+    for name in (*estimates.ranked(measured), estimates.BASELINE):
         if (each := measured.get(name)) is not None:
             worst = f"{each.worst:8.3f} {each.worst_language:5}"
             out.append(f"{name:14}{each.mean:8.3f}{each.bias:+8.3f}{worst}{each.languages:9d}")
+    out.append(
+        f"{estimates.BASELINE}: what the other languages have on average, for comparison; no language is estimated by it"
+    )
     out.append(
         f"so few labels are off by {found.chance:.3f} of themselves; that the best method was chosen by "
         "these errors flatters it a little"

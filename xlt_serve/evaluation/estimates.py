@@ -11,6 +11,9 @@ as if it had no labels, from the others.
   texts as were right (average thresholded confidence: Garg et al. 2022). Known languages count the same.
 - ``agreement``: how often the answers to a text and to its translation are the same.
 - ``agreement+``: that, and the mean difference between accuracy and agreement.
+
+``mean``, the mean accuracy of the known languages, looks at none of the texts. It is no method, but what
+one has to be better than.
 """
 
 from __future__ import annotations
@@ -101,6 +104,13 @@ METHODS: dict[str, Method] = {
 """In the order in which they are taken where nothing is known of their errors."""
 
 
+BASELINE = "mean"
+
+
+def by_mean(found: Evidence, known: Sequence[Known]) -> float | None:
+    return float(np.mean([each.accuracy for each in known])) if known else None
+
+
 @dataclass(frozen=True, slots=True)
 class MethodError:
     """Of estimates of known languages, each made from the others: the mean distance to the accuracy,
@@ -118,7 +128,7 @@ def estimate(
 ) -> float | None:
     """Of a language, from the others."""
     others = [each for name, each in known.items() if name != language]
-    return METHODS[method](found, others)
+    return {**METHODS, BASELINE: by_mean}[method](found, others)
 
 
 def error(method: str, known: Mapping[str, Known]) -> MethodError | None:
@@ -142,12 +152,12 @@ def error(method: str, known: Mapping[str, Known]) -> MethodError | None:
 
 
 def errors(known: Mapping[str, Known]) -> dict[str, MethodError | None]:
-    return {method: error(method, known) for method in METHODS}
+    return {method: error(method, known) for method in (*METHODS, BASELINE)}
 
 
 def ranked(found: Mapping[str, MethodError | None]) -> list[str]:
     """The methods, that with the least error first; those whose error is not known last."""
-    measured = {method: each.mean for method, each in found.items() if each is not None}
+    measured = {m: each.mean for m in METHODS if (each := found.get(m)) is not None}
     best = sorted(measured, key=lambda method: measured[method])
     return [*best, *(method for method in METHODS if method not in measured)]
 

@@ -113,7 +113,8 @@ def test_the_sample_is_labelled_and_read_again(
         writer.writeheader()
         writer.writerows([row | {"topic": "food"} for row in rows])
     code, table, err = run(capsys, "eval", bundle, "--file", out, *COLUMNS)
-    assert code == 0 and "fr             28" in table, err
+    assert code == 0, err
+    assert "fr             28" in table
     found = assessed(capsys, bundle, "--file", file, *COLUMNS, "--labelled", out)
     assert found["languages"]["fr"]["labelled"] == 14  # those by chance
     assert any("fewer than 20 labels" in note for note in found["notes"])

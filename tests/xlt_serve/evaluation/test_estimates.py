@@ -87,11 +87,11 @@ def test_all_right_is_not_right_everywhere() -> None:
 
 def test_errors_are_those_of_languages_left_out_one_by_one() -> None:
     known = languages(500, twist=3.0)
-    for method in ("confidence", "confidence+", "threshold"):
+    for method in ("confidence", "confidence+", "threshold", "mean"):
         gaps = []
         for name, each in known.items():
             others = [other for key, other in known.items() if key != name]
-            found = METHODS[method](each, others)
+            found = {**METHODS, "mean": estimates.by_mean}[method](each, others)
             assert found is not None
             gaps.append(found - each.accuracy)
         measured = error(method, known)
@@ -102,6 +102,9 @@ def test_errors_are_those_of_languages_left_out_one_by_one() -> None:
         assert measured.worst_language == f"l{int(np.abs(gaps).argmax())}"
         assert measured.languages == 5
     found = estimates.errors(known)
+    assert "mean" not in ranked(found)
+    assert found["mean"] is not None
+    assert found["mean"].mean > found["threshold"].mean  # which looks at the texts
     assert ranked(found)[-1] in ("agreement", "agreement+")  # of which nothing is known here
     assert found["confidence"] is not None
     assert found["threshold"] is not None
