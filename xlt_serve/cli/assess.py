@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 MOST_LABELS = 1000
 """That are looked at."""
+MOST_LANGUAGES = 500
+"""More are no languages."""
 
 MORE = """examples:
   xlt assess reviews-bundle --file unlabelled.csv --text body --language-column lang
@@ -174,9 +176,16 @@ class Place:
 
     def survey(self, skip_bad: bool) -> Survey:
         bad: list[str] = []
-        rows, labels = 0, Counter[str]()
+        rows, labels, languages = 0, Counter[str](), set[str]()
         for stated in self.rows(bad):
             rows += 1
+            languages.add(stated.row.language)
+            if len(languages) > MOST_LANGUAGES:
+                raise UsageError(
+                    self.columns.language,
+                    f"names over {MOST_LANGUAGES} languages",
+                    "name the column of languages: --language-column",
+                )
             if stated.row.label and len(labels) < MOST_LABELS:
                 labels[stated.row.label] += 1
         if skip_bad:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -17,8 +17,8 @@ from xlt_serve.evaluation.observing import LEAST, NOTHING, OTHERS, UNKNOWN, Obse
 from xlt_serve.evaluation.scores import Interval, wilson
 
 RULE = (
-    "of the languages without labels, that with most wrong answers by the estimate: its share of the "
-    "rows times one less its estimated accuracy"
+    "of the languages without labelled rows, that with most wrong answers by the estimate: its share of "
+    "the rows times one less its estimated accuracy"
 )
 ROWS, DEV = "labelled rows", "the bundle's scores on its dev rows"
 """Where the accuracy of a language is known from."""
@@ -93,7 +93,7 @@ def assessment(
         known=where,
         chance=estimates.chance(known) if known else None,
         label_next=label_next(languages, where),
-        notes=_notes({**labelled, **found}, languages, manifest),
+        notes=_notes([found, labelled], languages, manifest),
     )
 
 
@@ -105,6 +105,8 @@ def known_languages(
     out: dict[str, Known] = {}
     for rows in (labelled, found):
         out |= {language: known for language, each in rows.items() if (known := each.known())}
+    for no_language in (UNKNOWN, OTHERS):
+        out.pop(no_language, None)
     where = dict.fromkeys(out, ROWS)
     if len(out) < ENOUGH:
         for scores in manifest.scores.values():
@@ -169,7 +171,7 @@ def _outlook(
 
 
 def _notes(
-    seen: Mapping[str, Observed], languages: Mapping[str, Outlook], manifest: Manifest
+    files: Sequence[Mapping[str, Observed]], languages: Mapping[str, Outlook], manifest: Manifest
 ) -> list[str]:
     """What a reader would else take for granted."""
     out = []
@@ -181,7 +183,7 @@ def _notes(
     if failed := {lg: each.failed for lg, each in languages.items() if each.failed}:
         told = ", ".join(f"{language} {count}" for language, count in failed.items())
         out.append(f"rows that failed, counted as wrong: {told}")
-    if strange := [language for language, each in seen.items() if each.strange]:
+    if strange := sorted({lg for seen in files for lg, each in seen.items() if each.strange}):
         out.append(
             f"rows with labels that the model does not have, always wrong: {', '.join(strange)}"
         )
@@ -243,7 +245,7 @@ def _method_lines(found: Assessment) -> list[str]:
         ]
     out = [
         f"how far off the estimates are in {len(found.known)} languages, by {source}; each language is",
-        "estimated from the others, by the first of these methods that it has what is needed for:",
+        "estimated from the others, by the first of these methods that it has the data for:",
         f"{'method':14}{'off by':>8}{'bias':>8}{'worst':>8}      languages",
     ]
     for name in (*estimates.ranked(measured), estimates.BASELINE):

@@ -215,7 +215,9 @@ def test_wrong_calls(
     bad = write(tmp_path / "bad.csv", [("a", "", "de"), ("", "", "de"), ("b", "", "")])
     strange = write(tmp_path / "strange.csv", [("a", "x", "en"), ("b", "", "en")])
     empty = write(tmp_path / "empty.csv", [])
+    many = write(tmp_path / "many.csv", [("a", "", f"id {n}") for n in range(600)])
     for arguments, says in (
+        (["--file", many, *COLUMNS], "lang: names over 500 languages"),
         (["--file", file], "no column 'text' (for text); it has: body, topic, lang"),
         (["--file", tmp_path / "none.csv"], "is not there"),
         (["--file", bad, *COLUMNS], "2 bad rows"),
