@@ -245,11 +245,11 @@ def _drawn(where: str, value: Any) -> None:
 
 
 def _checks(where: str, value: Any) -> None:
-    """What requests read of it; the rest is for people."""
+    """What is computed with; the rest is for people."""
     _OBJECT(where, value)
     invariance = _map(_invariant, _WORD)
-    known = {"invariance": invariance, "zero_shot": _zero_shot, "trimmed": _trimmed}
-    _parts(where, value, known)
+    known = {"zero_shot": _zero_shot, "trimmed": _trimmed, "training_text": _training_text}
+    _parts(where, value, {"invariance": invariance, **known})
 
 
 def _invariant(where: str, value: Any) -> None:
@@ -281,6 +281,23 @@ def _hypothesis(where: str, value: Any) -> None:
     _text(1_000)(where, value)
     if value.count("{}") != 1:
         raise Broken(where, value, "must have one {} for the label")
+
+
+def _training_text(where: str, value: Any) -> None:
+    """As ``evaluation.distance`` reads it: centres as wide as the scale."""
+    _OBJECT(where, value)
+    wide = len(value["scale"]) if isinstance(value.get("scale"), list | tuple) else 0
+    known = {
+        "output": _one_of(("vector", "logits")),
+        "scale": _list(_between(1e-9, 1e9), 1, 100_000),
+        "centres": _list(_list(_between(-1e9, 1e9), wide, wide), 1, 100_000),
+        "typical": _between(1e-9, 1e9),
+    }
+    _parts(where, dict.fromkeys(known) | value, known)
+
+
+def _between(least: float, most: float) -> Check:
+    return lambda where, value: _number(where, value, least, most)
 
 
 _WORD = _text(200, shortest=1)

@@ -111,6 +111,23 @@ def test_a_newer_format_is_refused(copy: Path) -> None:
             "perturbed.largest_difference=None: must be a number",
         ),
         (lambda m: m.update(checks={"invariance": {"plain": {}}}), "holds=None: must be true"),
+        (
+            lambda m: m.update(checks={"training_text": {"output": "logits"}}),
+            "checks.training_text.*=None: must be a",
+        ),
+        (
+            lambda m: m.update(
+                checks={
+                    "training_text": {
+                        "output": "logits",
+                        "scale": [1.0, 2.0],
+                        "centres": [[1.0]],
+                        "typical": 1.0,
+                    }
+                }
+            ),
+            "centres.*must be 2 to 2",
+        ),
         (lambda m: m.update(checks={"zero_shot": []}), "checks.zero_shot=.*must be an object"),
         (lambda m: m.update(checks={"zero_shot": {"scorer": 1}}), "scorer=1: must be one of nli"),
         (lambda m: m.update(checks={"zero_shot": {"template": "no place"}}), "must have one {}"),

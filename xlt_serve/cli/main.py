@@ -11,6 +11,7 @@ import sys
 from importlib import metadata
 
 from xlt_serve.cli import (
+    assess,
     bench,
     build,
     engines,
@@ -35,6 +36,7 @@ COMMANDS = (
     init,
     train,
     evaluate,
+    assess,
     export,
     predict,
     score,

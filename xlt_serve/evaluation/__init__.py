@@ -1,1 +1,2 @@
-"""How good is a classifier on labelled rows: scores, intervals, comparisons, reports. No torch."""
+"""How good is a classifier: scores on labelled rows, intervals, comparisons, reports; estimates where
+there are no labels. No torch."""

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import glob
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
 from xlt_serve.errors import DataError
-from xlt_serve.files import codecs
+from xlt_serve.files import codecs, formats
 from xlt_serve.files.dialect import UNSAID, Dialect
-from xlt_serve.files.rows import Row, numbered_rows
+from xlt_serve.files.rows import Row, each_row, numbered_rows, source_of
 
 CODE = re.compile(r"(?:.*[-_])?([a-z]{2,3}(?:[-_](?:[A-Z][a-z]{3}|[A-Z]{2}))?)")
 
@@ -97,21 +97,53 @@ def labelled(
     """Numbered rows as labelled texts; a missing column is an error that names those there are."""
     if rows:
         columns.check(list(rows[0][1]), place)
-    out = []
-    for number, row in rows:
-        if empty := [name for name in columns.needed() if not row.get(name, "").strip()]:
-            bad.append(f"row {number}: has an empty {empty[0]}")
-            continue
-        out.append(
-            Labelled(
-                text=row[columns.text],
-                label=row[columns.label] if columns.label else "",
-                language=row[columns.language].strip() if columns.language else language,
-                pair=row[columns.pair] if columns.pair else None,
-                id=row.get(columns.id, "") or str(number - 1),
-            )
-        )
-    return out
+    found = (_one(number, row, columns, columns.needed(), language, bad) for number, row in rows)
+    return [row for row in found if row is not None]
+
+
+def _one(
+    number: int, row: Row, columns: Columns, needed: Sequence[str], language: str, bad: list[str]
+) -> Labelled | None:
+    """A row as a labelled text; None, with a sentence in ``bad``, where a needed column is empty."""
+    if empty := [name for name in needed if not row.get(name, "").strip()]:
+        bad.append(f"row {number}: has an empty {empty[0]}")
+        return None
+    label = row.get(columns.label, "")
+    return Labelled(
+        text=row[columns.text],
+        label=label if label.strip() else "",
+        language=row[columns.language].strip() if columns.language else language,
+        pair=row[columns.pair] if columns.pair else None,
+        id=row.get(columns.id, "") or str(number - 1),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Stated:
+    """A row of a file, its label empty where it has none; ``values``: all its columns."""
+
+    file: Path
+    number: int
+    row: Labelled
+    values: Row
+
+
+def stream(
+    place: Place, columns: Columns, language: str, bad: list[str], given: Dialect = UNSAID
+) -> Iterator[Stated]:
+    """The rows of all files of a place one by one, labelled or not: files of any size. A missing column
+    is an error before the first row; of bad rows a sentence goes into ``bad``, as in ``read``."""
+    files = files_of(place)
+    for file in files.values():
+        columns.check(formats.columns(source_of(file, given)), file)
+    needed = [name for name in columns.needed() if name != columns.label]
+    for told, file in files.items():
+        problems: list[str] = []
+        for number, values in each_row(file, problems, given):
+            row = _one(number, values, columns, needed, told or language, problems)
+            if row is not None:
+                yield Stated(file, number, row, values)
+        bad += [f"{file} {problem}" for problem in problems]
 
 
 def files_of(place: Place) -> dict[str, Path]:

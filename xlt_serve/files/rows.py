@@ -34,7 +34,12 @@ def read_rows(path: Path) -> list[Row]:
 def numbered_rows(path: Path, bad: list[str], given: Dialect = UNSAID) -> list[tuple[int, Row]]:
     """Those rows that can be read, with their numbers in the file; of the others a sentence goes into
     ``bad``. ``given``: how the file is written, where that is said."""
-    return list(_rows(source_of(path, given), bad))
+    return list(each_row(path, bad, given))
+
+
+def each_row(path: Path, bad: list[str], given: Dialect = UNSAID) -> Iterator[tuple[int, Row]]:
+    """As ``numbered_rows``, one by one: a file of any size."""
+    yield from _rows(source_of(path, given), bad)
 
 
 def refuse(place: object, problems: Sequence[str], remedy: str = "mend them") -> None:

@@ -58,7 +58,7 @@ class Context:
         kept = self.bundle.manifest.trimmed_to
         if kept is None:
             return None
-        return trimmed.warning(kept, language, self.encoder.unknown(pieces))
+        return trimmed.warning(kept, language, self.encoder.unknown_share(pieces))
 
     def failed(self, mode: str, code: str, message: str) -> Prediction:
         return self.prediction(mode, None, error=Failure(code, message))

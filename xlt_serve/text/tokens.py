@@ -121,18 +121,24 @@ class Encoder:
         """Tokens that are read of a text where so many are asked for."""
         return min(max_length or self.max_length, self.max_length)
 
+    def special(self, sides: int) -> int:
+        """Pieces around a text, or around two."""
+        return self._frames[sides].size
+
     def ids(self, texts: Sequence[str]) -> list[list[int] | ItemError]:
         """The tokens of each text alone: for texts that stand in many pairs."""
         return list(self._ids(texts))
 
-    def unknown(self, pieces: Iterable[Sequence[int]]) -> float:
+    def unknown_share(self, pieces: Iterable[Sequence[int]]) -> float:
         """The share of these tokens that stand for what the vocabulary does not have."""
         ids = [token for piece in pieces for token in piece if token not in self._around]
-        return ids.count(self._unknown) / len(ids) if ids and self._unknown is not None else 0.0
+        unknown = self.unknown
+        return ids.count(unknown) / len(ids) if ids and unknown is not None else 0.0
 
     @cached_property
-    def _unknown(self) -> int | None:
-        """None where there is no token for it, as in vocabularies of bytes."""
+    def unknown(self) -> int | None:
+        """The piece that stands for what the vocabulary lacks; None where there is none, as in
+        vocabularies of bytes."""
         try:
             found = _guarded(lambda: self._tokenizer.model.tokenize(NOBODYS))
         except Exception:  # the library raises bare Exception where a model has no such token

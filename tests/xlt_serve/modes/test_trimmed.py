@@ -76,9 +76,9 @@ def test_the_share_of_unknown_pieces_is_that_of_transformers(
         ids = reference(text, add_special_tokens=False)["input_ids"]
         expected = sum(token == reference.unk_token_id for token in ids) / len(ids)
         [tokens] = encoder.encode([text])
-        found = encoder.unknown(piece.ids for piece in tokens.pieces)  # type: ignore[union-attr]
+        found = encoder.unknown_share(piece.ids for piece in tokens.pieces)  # type: ignore[union-attr]
         assert found == pytest.approx(expected)
-    assert encoder.unknown([]) == 0.0
+    assert encoder.unknown_share([]) == 0.0
 
 
 def test_a_vocabulary_of_bytes_knows_everything(tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_a_vocabulary_of_bytes_knows_everything(tmp_path: Path) -> None:
     tokenizer.train_from_iterator([GERMAN], trainer)
     tokenizer.save(str(tmp_path / "tokenizer.json"))
     encoder = Encoder(tmp_path / "tokenizer.json", 64)
-    assert encoder.unknown(encoder.ids([HINDI])) == 0.0  # type: ignore[arg-type]
+    assert encoder.unknown_share(encoder.ids([HINDI])) == 0.0  # type: ignore[arg-type]
 
 
 def test_where_the_language_is_not_told_unknown_pieces_tell(cut: Path) -> None:

@@ -27,6 +27,7 @@ from xlt_serve import bundle as bundles
 from xlt_serve import load
 from xlt_serve.classifier import Classifier
 from xlt_serve.errors import DataError, ExportRefused, UsageError
+from xlt_serve.evaluation import distance
 from xlt_serve.runtime.session import Session
 
 _TRACED: dict[str, onnx.ModelProto] = {}
@@ -167,6 +168,11 @@ def test_the_manifest_records_what_was_checked(bundle: Path, toy_data: Path) -> 
     assert german["risk_coverage"][-1]["error"] == pytest.approx(1 - right)
     assert manifest.checks["invariance"]["plain"]["holds"]
     assert sum(manifest.checks["lengths"]["histogram"].values()) > 100
+    text = distance.read(manifest.checks[distance.ENTRY])
+    assert (text.output, text.centres.shape) == ("logits", (3, 3))
+    served = load(bundle)
+    logits = served.logits(gate.tokenised(served, examples))
+    assert text.distances(logits).mean() == pytest.approx(1, abs=0.5)  # German of the same words
 
 
 def test_the_bundle_gives_the_logits_of_the_checkpoint(

@@ -15,6 +15,7 @@ from tqdm import tqdm
 from xlt_serve import calibration as calibrate
 from xlt_serve.classifier import Classifier as Served
 from xlt_serve.errors import DataError, ExportRefused, UsageError
+from xlt_serve.evaluation import distance
 from xlt_serve.runtime.runners import Runner, Runners
 from xlt_serve.runtime.steps import RunRequest
 from xlt_serve.smoothing.noise import Noise
@@ -137,7 +138,21 @@ def judge(
         "invariance": check_invariance(runners, pieces),
         "lengths": {"histogram": length_histogram(lengths)},
     }
+    if found := training_text(runners, pieces[source], held=len(texts[source].dev)):
+        checks[distance.ENTRY] = found.to_dict()
     return Verdict(checks, scores, calibration)
+
+
+def training_text(runners: Runners, pieces: Sequence[Piece], held: int) -> distance.Summary | None:
+    """Where texts of the source language lie, for ``xlt assess``; the first ``held`` are dev examples."""
+    outputs = runners.run(RunRequest("plain", pieces))
+    labels = outputs["logits"].argmax(axis=1).astype(np.int64)
+    made = (
+        distance.summary(output, outputs[output], labels, held)
+        for output in ("vector", "logits")
+        if output in outputs
+    )
+    return next((found for found in made if found is not None), None)
 
 
 Agreement = dict[str, dict[str, dict[str, float]]]
