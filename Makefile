@@ -72,8 +72,9 @@ docs: build/docs-env/installed $(if $(wildcard .venv/installed),reference)
 	! grep -rE '(src|<link[^>]+href)="(https?:)?//' build/site --include='*.html'
 	@echo 'build/site is ready: python3 -m http.server -d build/site'
 
-# The pages that are made of code; tests hold them in step.
+# The schema and the pages that are made of code; tests hold them in step.
 reference: .venv/installed
+	.venv/bin/python -m xlt_serve.wire
 	.venv/bin/python -m xlt_training.loop.config_table
 	.venv/bin/python -m xlt_serve.serving.routes_table
 	.venv/bin/python -m xlt_serve.serving.limits_table

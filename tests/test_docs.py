@@ -49,5 +49,26 @@ def test_every_variable_is_in_the_manual_and_every_one_in_the_manual_exists() ->
     assert read - told == set()
 
 
+def test_every_variable_has_a_row_in_a_table() -> None:
+    rows = "".join(
+        line.partition(" | ")[0]
+        for name in ("serving.md", "limits.md")
+        for line in (ROOT / "docs" / name).read_text(encoding="utf-8").splitlines()
+        if line.startswith("| `")
+    )
+    code = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "xlt_serve").rglob("*.py"))
+    assert set(VARIABLE.findall(code)) - set(VARIABLE.findall(rows)) == set()
+
+
+def test_the_quickstart_has_the_commands_of_the_readme() -> None:
+    """Which are executed, in `tests/end_to_end/test_readme.py`."""
+    said = [
+        [line for line in page.read_text(encoding="utf-8").splitlines() if line.startswith("$ ")]
+        for page in (ROOT / "README.md", ROOT / "docs" / "quickstart.md")
+    ]
+    assert said[0]
+    assert [line for line in said[1] if line in said[0]] == said[0]
+
+
 def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text(encoding="utf-8").split()) <= 800

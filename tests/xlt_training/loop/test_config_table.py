@@ -24,7 +24,7 @@ class Sample:
     beside: str = "#"  # a comment, with a # in it
     below: list[str] = field(default_factory=list)
     """A string, whose full stop goes."""
-    none: Literal["a"] | float = 1.5
+    none: Literal["a"] | dict[str, float] = "a"
 
     def method(self) -> None:
         inside: int = 3  # no field
@@ -47,7 +47,7 @@ def test_the_committed_page_is_that_of_the_fields() -> None:
 def test_a_meaning_stands_beside_its_field_or_below_it() -> None:
     said = {"beside": "a comment, with a # in it", "below": "A string, whose full stop goes"}
     assert config_table.meanings(Sample) == said | {"none": ""}
-    assert config_table.rows(Sample)[-1] == '| `none` | `"a"` or number | `1.5` |  |'
+    assert config_table.rows(Sample)[-1] == '| `none` | `"a"` or table of numbers | `"a"` |  |'
 
 
 @pytest.mark.parametrize(("title", "kind"), KINDS.items(), ids=KINDS)

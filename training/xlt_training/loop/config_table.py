@@ -23,14 +23,7 @@ from xlt_training.methods import METHODS
 
 TABLE = Path(__file__).parents[3] / "docs" / "config.md"
 
-KINDS = {
-    str: "text",
-    int: "whole number",
-    float: "number",
-    bool: "`true` or `false`",
-    list[str]: "list of texts",
-    dict[str, str]: "table of texts",
-}
+KINDS = {str: "text", int: "whole number", float: "number", bool: "`true` or `false`"}
 
 HEAD = """\
 # Every key of a config
@@ -82,6 +75,9 @@ def kind_of(hint: Any) -> str:
         return ", ".join(f"`{json.dumps(choice)}`" for choice in typing.get_args(hint))
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         return " or ".join(kind_of(choice) for choice in typing.get_args(hint))
+    if typing.get_origin(hint) in (list, dict):
+        many = "list" if typing.get_origin(hint) is list else "table"
+        return f"{many} of {kind_of(typing.get_args(hint)[-1])}s"
     return KINDS[hint]
 
 
