@@ -93,5 +93,16 @@ def test_the_quickstart_has_the_commands_of_the_readme() -> None:
     assert [line for line in said[1] if line in said[0]] == said[0]
 
 
+def test_every_page_is_on_the_site() -> None:
+    """By hand in `nav`, decisions by their own page; `make docs` checks what this can't see."""
+    site = (ROOT / "docs" / "mkdocs.yml").read_text(encoding="utf-8")
+    decisions = (ROOT / "docs" / "decisions" / "README.md").read_text(encoding="utf-8")
+    for page in PAGES:
+        if re.match(r"\d{4}-", page.name):
+            assert f"({page.name})" in decisions
+        else:
+            assert re.search(rf"\b{page.relative_to(ROOT)}$", site, re.MULTILINE), page
+
+
 def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text(encoding="utf-8").split()) <= 800

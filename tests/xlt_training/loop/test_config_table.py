@@ -24,6 +24,8 @@ class Sample:
     beside: str = "#"  # a comment, with a # in it
     below: list[str] = field(default_factory=list)
     """A string, whose full stop goes."""
+    # One line before it.
+    above: int = 1
     none: Literal["a"] | dict[str, float] = "a"
 
     def method(self) -> None:
@@ -44,9 +46,10 @@ def test_the_committed_page_is_that_of_the_fields() -> None:
     assert config_table.TABLE.read_text(encoding="utf-8") == config_table.table()
 
 
-def test_a_meaning_stands_beside_its_field_or_below_it() -> None:
+def test_a_meaning_stands_beside_its_field_or_above_or_below_it() -> None:
     said = {"beside": "a comment, with a # in it", "below": "A string, whose full stop goes"}
-    assert config_table.meanings(Sample) == said | {"none": ""}
+    said |= {"above": "One line before it", "none": ""}
+    assert config_table.meanings(Sample) == said
     assert config_table.rows(Sample)[-1] == '| `none` | `"a"` or table of numbers | `"a"` |  |'
 
 

@@ -53,19 +53,21 @@ where a paper or our own dev sets do.
 
 
 def meanings(kind: type) -> dict[str, str]:
-    """Of each field of a dataclass: the comment at its end, or the string below it."""
+    """Of each field of a dataclass: the comment at its end or above it, or the string below it."""
     source = inspect.cleandoc("\n" + inspect.getsource(kind))
     tokens = tokenize.generate_tokens(io.StringIO(source).readline)
-    comments = {t.start[0]: t.string.lstrip("# ") for t in tokens if t.type == tokenize.COMMENT}
+    comments = {t.start[0]: t for t in tokens if t.type == tokenize.COMMENT}
+    beside = {line: t.string.lstrip("# ") for line, t in comments.items()}
+    above = {line + 1: beside[line] for line, t in comments.items() if t.line.lstrip()[0] == "#"}
     (made,) = ast.parse(source).body
     assert isinstance(made, ast.ClassDef)
     out = {}
     for node, below in zip(made.body, [*made.body[1:], None], strict=True):
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-            about = comments.get(node.end_lineno or 0, "")
+            about = beside.get(node.end_lineno or 0) or above.get(node.lineno, "")
             if isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant):
-                about = inspect.cleandoc(str(below.value.value)).rstrip(".")
-            out[node.target.id] = about
+                about = inspect.cleandoc(str(below.value.value))
+            out[node.target.id] = about.rstrip(".")
     return out
 
 
