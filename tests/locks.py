@@ -15,6 +15,7 @@ SERVE = ROOT / "xlt_serve" / "deploy" / "lock-serve.txt"
 GPU = ROOT / "xlt_serve" / "deploy" / "lock-gpu.txt"
 CUDA = ROOT / "xlt_serve" / "deploy" / "lock-cuda.txt"
 DEV = ROOT / ".ci" / "lock-dev.txt"
+DOCS = ROOT / ".ci" / "lock-docs.txt"
 TORCH = ROOT / ".ci" / "lock-torch.txt"
 
 

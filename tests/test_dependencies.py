@@ -58,6 +58,7 @@ INDIRECT = {
     "onnxscript": "torch.onnx.export",
     "sentencepiece": "transformers' tokenizers",
     "xlt-serve-models": "xlt_serve.bundle, by name",
+    "mkdocs-material": "make docs",
 }
 MODULES = {"onnxruntime-gpu": "onnxruntime", "nvidia-ml-py": "pynvml"}  # not always installed
 

@@ -12,7 +12,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from tests import ROOT
-from tests.locks import DEV, GPU, SERVE, TORCH, Pin, pins
+from tests.locks import DEV, DOCS, GPU, SERVE, TORCH, Pin, pins
 
 FILE = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PROJECT = FILE["project"]
@@ -35,7 +35,7 @@ def named(*files: Path) -> dict[str, Pin]:
     return {pin.name: pin for file in files for pin in pins(file) if pin.here()}
 
 
-@pytest.mark.parametrize("file", [SERVE, GPU, DEV, TORCH], ids=lambda file: file.name)
+@pytest.mark.parametrize("file", [SERVE, GPU, DEV, DOCS, TORCH], ids=lambda file: file.name)
 def test_every_pin_has_hashes_and_no_line_names_an_index(file: Path) -> None:
     for pin in pins(file):
         assert pin.hashes, pin.name
@@ -64,6 +64,13 @@ def test_serving_has_the_versions_that_are_tested_and_nothing_of_training(file: 
     for name, pin in named(file).items():
         assert name not in tested or tested[name] == pin
     assert not {"torch", "transformers", "optimum", "onnx"} & set(named(file))
+
+
+def test_the_lock_of_the_docs_has_what_builds_them_and_nothing_of_ours() -> None:
+    found = named(DOCS)
+    for requirement in map(Requirement, PROJECT["optional-dependencies"]["docs"]):
+        assert found[requirement.name].version in requirement.specifier, "make lock"
+    assert not {"numpy", "tokenizers"} & set(found)
 
 
 def test_torch_is_a_build_for_cpus() -> None:

@@ -39,21 +39,21 @@ class TaskConfig:
     share of its train rows is held out for it; without any, train rows of other languages are judged on.
     """
 
-    name: str
+    name: str  # a task that ships, or "files" or "hub" for data of one's own
     data: str = ""  # folder of the task's files, "hub" for the hub; of name = "hub" the dataset
     source: str = "en"  # language of the training labels
     supervised: list[str] = field(default_factory=list)  # more languages whose labels are used
-    train: str | dict[str, str] = ""
-    dev: str | dict[str, str] = ""
-    test: str | dict[str, str] = ""
-    text: str = "text"  # columns
-    label: str = "label"
-    pair: str = ""
-    id: str = ""  # shared by the translations of a row
-    language: str = ""  # of each row, where a file has several
+    train: str | dict[str, str] = ""  # labelled rows: a file, a folder, a pattern, a table
+    dev: str | dict[str, str] = ""  # rows to judge each epoch by, and each language
+    test: str | dict[str, str] = ""  # rows that training never looks at
+    text: str = "text"  # column of the text
+    label: str = "label"  # column of the label
+    pair: str = ""  # column of the second text, where a label is of two
+    id: str = ""  # column that the translations of a row share
+    language: str = ""  # column of the language, where a file has several
     configs: dict[str, str] = field(default_factory=dict)  # of name = "hub": language → config
     splits: dict[str, str] = field(default_factory=dict)  # of name = "hub": our split → theirs
-    held_out: float = 0.15
+    held_out: float = 0.15  # share of the source's train rows to judge by, where it has no dev rows
     encoding: str = ""  # of files of one's own, as "cp1252"; "": detected
     delimiter: str = ""  # of CSV, as ";"; "": detected
     skip_bad: bool = False  # leave out rows that can't be read, or have no text or label

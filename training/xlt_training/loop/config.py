@@ -40,12 +40,13 @@ class Config:
     ``[train]`` and the ``[[method]]`` tables; with ``[[stage]]`` tables, one for each, whose
     ``[stage.train]`` overrides ``[train]`` and whose methods follow the common ones."""
 
-    encoder: str
-    task: TaskConfig
-    train: TrainConfig = field(default_factory=TrainConfig)
-    stages: list[Stage] = field(default_factory=list)
-    seed: int = 0
-    select: Literal["source-dev", "all-dev", "last"] = "source-dev"  # "last": the last epoch's
+    encoder: str  # hub name or folder; "small": the one that ships
+    task: TaskConfig  # what is trained on, and judged by
+    train: TrainConfig = field(default_factory=TrainConfig)  # how each stage is trained
+    stages: list[Stage] = field(default_factory=list)  # one for each [[stage]] table
+    seed: int = 0  # of the order, the first weights and every draw
+    select: Literal["source-dev", "all-dev", "last"] = "source-dev"
+    """The epoch that is best on the source's dev rows, or on those of all languages; or the last."""
 
     def described(self) -> dict[str, Any]:
         """The resolved config as JSON values: what a run folder records and a resume compares."""

@@ -28,18 +28,18 @@ FREEZE_ALL = 1000
 class TrainConfig:
     """How one stage is trained."""
 
-    epochs: float = 3.0
-    learning_rate: float = 2e-5
-    batch_size: int = 32
-    accumulate: int = 1
-    max_length: int = 128
-    warm_up: float = 0.0
-    weight_decay: float = 0.01
-    clip: float = 1.0
-    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
-    max_steps: int = -1
+    epochs: float = 3.0  # passes over the train rows; a part of one too
+    learning_rate: float = 2e-5  # greatest rate of AdamW; it falls to zero in a straight line
+    batch_size: int = 32  # rows a batch, on each GPU
+    accumulate: int = 1  # batches whose gradients are added up for one step
+    max_length: int = 128  # tokens of a text or pair; longer ones are cut
+    warm_up: float = 0.0  # share of the steps in which the rate rises from zero
+    weight_decay: float = 0.01  # of AdamW
+    clip: float = 1.0  # greatest norm of the gradient
+    precision: Literal["fp32", "bf16", "fp16"] = "fp32"  # of the arithmetic; weights are fp32
+    max_steps: int = -1  # end after so many steps, whatever epochs says; -1: never
     group_by_length: bool = False  # batches of similar length: less padding, less random an order
-    freeze: int = -1  # 0: the embeddings stay as they are, n: and the lowest n layers; -1: nothing
+    freeze: int = -1  # 0: the embeddings stay as they are; n: and the lowest n layers; -1: nothing
     head_first: float = 0.0  # epochs that train the head alone, before the first stage
     head_rate: float = 1e-3  # learning rate of these
     class_weights: Literal["none", "balanced"] | dict[str, float] = "none"  # of the loss, by label

@@ -36,7 +36,7 @@ class Adapters(Method):
 
     traits = frozenset({Trait.FREEZES, Trait.FREEZES_ALL})
 
-    size: int = 64
+    size: int = 64  # width of a bottleneck
 
     def problems(self) -> list[str]:
         return least_problems(self, 1, "size")

@@ -57,11 +57,11 @@ class Adversarial(Method):
     traits = frozenset({Trait.CHANGES_EMBEDDINGS, Trait.MAXIMISES})
     graphs = ("perturbed",)
 
-    epsilon: float = 0.01
-    steps: int = 1
-    step_size: float = 0.0
-    keep_best: bool = False
-    at: Place = "embeddings"
+    epsilon: float = 0.01  # greatest change of a coordinate
+    steps: int = 1  # gradient steps towards the worst input
+    step_size: float = 0.0  # length of one; 0: epsilon
+    keep_best: bool = False  # take the worst input seen, not the last; one more pass
+    at: Place = "embeddings"  # on E(x) at all positions, or on the output at the first token
 
     def problems(self) -> list[str]:
         return least_problems(self, 0, "epsilon", "steps", "step_size")

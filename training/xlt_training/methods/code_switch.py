@@ -56,9 +56,9 @@ class CodeSwitch(Method):
 
     traits = frozenset({Trait.CHANGES_IDS, Trait.SECOND_STREAM, Trait.SOURCE_WORDS})
 
-    languages: list[str] = field(default_factory=list)
-    p: float = 0.5
-    weight: float = 1.0
+    languages: list[str] = field(default_factory=list)  # to switch into; none: those of the task
+    p: float = 0.5  # chance of a word to be switched
+    weight: float = 1.0  # of the words' distance in the loss
 
     def problems(self) -> list[str]:
         return share_problems(self, "p")

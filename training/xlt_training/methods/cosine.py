@@ -30,7 +30,7 @@ class Cosine(Method):
 
     traits = frozenset({Trait.PENALTY})
 
-    weight: float = 1.0
+    weight: float = 1.0  # of the mean cosine in the loss
 
     def objective(self, model: Classifier, batch: Batch, inner: Objective) -> Loss:
         loss = inner(model, batch)

@@ -87,16 +87,16 @@ class EAR(Method):
         }
     )
 
-    alpha: float = 1.0
-    beta: float = 0.1
-    layer: int = 0
-    push: Literal["synonym", "gaussian", "none"] = "synonym"
-    pull: Literal["attention", "sentence", "none"] = "attention"
-    reduction: Literal["sum", "mean"] = "sum"
-    sigma: float = 0.1
-    table: str = ""
-    dictionary_scale: float = 1.0
-    draws: Literal["neighbours", "groups"] = "neighbours"
+    alpha: float = 1.0  # weight of the push
+    beta: float = 0.1  # weight of the pull
+    layer: int = 0  # whose attention or states are pulled; 0: the middle one
+    push: Literal["synonym", "gaussian", "none"] = "synonym"  # how the copy differs; "none": no EPT
+    pull: Literal["attention", "sentence", "none"] = "attention"  # what is held together
+    reduction: Literal["sum", "mean"] = "sum"  # of the pull, over cells of the maps
+    sigma: float = 0.1  # deviation of the noise, of push = "gaussian"
+    table: str = ""  # file of synonyms; "": the one in the lexicons' folder
+    dictionary_scale: float = 1.0  # share of the table's words that are used
+    draws: Literal["neighbours", "groups"] = "neighbours"  # "groups": what serving certifies
 
     def problems(self) -> list[str]:
         return least_problems(self, 0, "layer", "sigma")

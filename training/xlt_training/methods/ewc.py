@@ -34,10 +34,10 @@ class EWC(Method):
 
     traits = frozenset({Trait.PENALTY, Trait.ANCHOR})
 
-    folder: str = "fisher"
-    fisher: list[str] = field(default_factory=list)
-    mix: list[str] = field(default_factory=list)
-    strength: float = 0.01
+    folder: str = "fisher"  # of what ``xlt fisher`` wrote
+    fisher: list[str] = field(default_factory=list)  # languages, a penalty each
+    mix: list[str] = field(default_factory=list)  # languages whose text was mixed into one Fisher
+    strength: float = 0.01  # of the penalty
 
     def prepare(self, model: Classifier, batches: Sequence[Batch], context: Context) -> None:
         names = [*self.fisher, *(["+".join(self.mix)] if self.mix else [])]

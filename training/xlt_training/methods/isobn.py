@@ -55,9 +55,9 @@ class IsoBN(Method):
 
     traits = frozenset({Trait.NORM})
 
-    momentum: float = 0.05
-    eps: float = 1e-3
-    beta: float = 0.5
+    momentum: float = 0.05  # of the running statistics
+    eps: float = 1e-3  # added to a weight before its power
+    beta: float = 0.5  # power of the weights; 0 changes nothing
 
     def attach(self, model: Classifier) -> None:
         width = model.width

@@ -38,7 +38,7 @@ class Isotropy(Method):
 
     traits = frozenset({Trait.PENALTY})
 
-    weight: float = 0.5
+    weight: float = 0.5  # of W in the loss
 
     def objective(self, model: Classifier, batch: Batch, inner: Objective) -> Loss:
         loss = inner(model, batch)

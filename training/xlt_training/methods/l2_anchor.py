@@ -43,7 +43,7 @@ class L2Anchor(Method):
 
     traits = frozenset({Trait.PENALTY, Trait.ANCHOR})
 
-    strength: float = 0.01
+    strength: float = 0.01  # of the penalty
 
     def prepare(self, model: Classifier, batches: Sequence[Batch], context: Context) -> None:
         self._held = anchors(model, context.pretrained)

@@ -38,10 +38,10 @@ class Noise(Method):
     traits = frozenset({Trait.CHANGES_EMBEDDINGS})
     graphs = ("perturbed",)
 
-    distribution: Literal["uniform", "gaussian"] = "uniform"
-    epsilon: float = 0.01
-    sigma: float = 0.1
-    at: Place = "embeddings"
+    distribution: Literal["uniform", "gaussian"] = "uniform"  # of δ; L2 certificates: gaussian
+    epsilon: float = 0.01  # greatest change of a coordinate, where uniform
+    sigma: float = 0.1  # deviation, where Gaussian
+    at: Place = "embeddings"  # on E(x) at all positions, or on the output at the first token
 
     def problems(self) -> list[str]:
         return least_problems(self, 0, "epsilon", "sigma")

@@ -33,7 +33,7 @@ class NoisyTune(Method):
 
     traits = frozenset({Trait.MOVES_WEIGHTS})
 
-    strength: float = 0.1
+    strength: float = 0.1  # of the noise, in standard deviations of the tensor
 
     def prepare(self, model: Classifier, batches: Sequence[Batch], context: Context) -> None:
         if NoisyTune not in context.prepared:  # once, before training

@@ -45,7 +45,7 @@ class SoftPrompt(Method):
 
     traits = frozenset({Trait.FREEZES, Trait.FREEZES_ALL, Trait.INSERTS_POSITIONS})
 
-    length: int = 20
+    length: int = 20  # number of prompt vectors
 
     def problems(self) -> list[str]:
         return least_problems(self, 1, "length")

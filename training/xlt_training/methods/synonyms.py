@@ -34,11 +34,11 @@ class Synonyms(Method):
 
     traits = frozenset({Trait.SOURCE_WORDS})
 
-    copies: int = 10
-    table: str = ""
-    keep_original: bool = True
-    dictionary_scale: float = 1.0
-    draws: Literal["neighbours", "groups"] = "neighbours"
+    copies: int = 10  # of each row
+    table: str = ""  # file of synonyms; "": the one in the lexicons' folder
+    keep_original: bool = True  # train on the row itself too
+    dictionary_scale: float = 1.0  # share of the table's words that are used
+    draws: Literal["neighbours", "groups"] = "neighbours"  # "groups": what serving certifies
 
     def problems(self) -> list[str]:
         return least_problems(self, 1, "copies")

@@ -20,7 +20,7 @@ class TranslateTrain(Method):
 
     traits = frozenset({Trait.TRANSLATIONS})
 
-    languages: list[str] = field(default_factory=list)
+    languages: list[str] = field(default_factory=list)  # of the translations; none: all
 
     def augment(self, examples: Sequence[Example], context: Context) -> Iterable[Example]:
         yield from examples

@@ -33,9 +33,9 @@ class WordSwap(Method):
 
     traits = frozenset({Trait.SOURCE_WORDS})
 
-    copies: int = 10
-    p: float = 0.1
-    keep_original: bool = True
+    copies: int = 10  # of each row
+    p: float = 0.1  # chance of a word to change places with the next
+    keep_original: bool = True  # train on the row itself too
 
     def problems(self) -> list[str]:
         return share_problems(self, "p") + least_problems(self, 1, "copies")

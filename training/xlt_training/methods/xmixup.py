@@ -154,17 +154,17 @@ class XMixup(Method):
     )
     graphs = ("paired",)
 
-    languages: list[str] = field(default_factory=list)
-    layer: int = 1
-    ceiling: float = 0.5
-    gate: float = -4.0
-    ratio: Literal["entropy", "fixed"] = "entropy"
-    alpha: float = 0.4
-    scheduled_sampling: bool = True
-    k: float | Literal["auto"] = 1000.0  # for sets of hundreds of thousands; "auto" fits any size
-    consistency: Literal["both", "mse", "kl", "none"] = "both"
-    damage: float = 0.0
-    mixup_inference: bool = True
+    languages: list[str] = field(default_factory=list)  # of the translations; none: all
+    layer: int = 1  # where the streams meet, from 1
+    ceiling: float = 0.5  # greatest λ
+    gate: float = -4.0  # first slope of λ over the entropy
+    ratio: Literal["entropy", "fixed"] = "entropy"  # λ: by the attention's entropy, or the ceiling
+    alpha: float = 0.4  # weight of the source's loss; 1 - alpha: the target's
+    scheduled_sampling: bool = True  # from the original to its round trip, more and more
+    k: float | Literal["auto"] = 1000.0  # how slowly: for hundreds of thousands; "auto": any size
+    consistency: Literal["both", "mse", "kl", "none"] = "both"  # of states (mse) and answers (kl)
+    damage: float = 0.0  # chance of a translation to be spoilt, so that the gate learns to leave it
+    mixup_inference: bool = True  # mix at prediction too; else the target alone is read
 
     def problems(self) -> list[str]:
         out = share_problems(self, "ceiling", "alpha", "damage") + least_problems(self, 1, "layer")
