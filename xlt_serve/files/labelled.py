@@ -21,7 +21,7 @@ Place: TypeAlias = str | Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """What the columns are called; "" for what there is not."""
+    """What the columns are called; "" for what there is not (without ``label``: rows of text alone)."""
 
     text: str = "text"
     label: str = "label"
@@ -99,7 +99,7 @@ def labelled(
         out.append(
             Labelled(
                 text=row[columns.text],
-                label=row[columns.label],
+                label=row[columns.label] if columns.label else "",
                 language=row[columns.language].strip() if columns.language else language,
                 pair=row[columns.pair] if columns.pair else None,
                 id=row.get(columns.id, "") or str(number - 1),
