@@ -10,7 +10,6 @@ from xlt_serve.cli.inspect import quality
 from xlt_serve.cli.options import add_tables
 from xlt_serve.cli.parser import command, training_modules, words
 
-
 MORE = """examples:
   xlt export runs/topics --out topics-bundle --precision int8
   xlt export path/to/classifier --out bundle --file texts.csv --label topic
