@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 from torch import nn
@@ -34,6 +34,9 @@ def tensors(rank: int = 4, labels: int = 3) -> dict[str, torch.Tensor]:
     out |= {f"{head}.dense.weight": torch.randn(32, 32), f"{head}.dense.bias": torch.randn(32)}
     out |= {f"{head}.out_proj.weight": torch.randn(labels, 32)}
     out |= {f"{head}.out_proj.bias": torch.randn(labels)}
+    # As bias = "lora_only" has them saved.
+    name = f"base_model.model.{LAYER.format(0, 'query')}.base_layer.bias"
+    out |= {name: torch.randn(32)}
     return out
 
 
@@ -77,6 +80,7 @@ def test_a_table_of_patterns_gives_layers_their_own_scale(
     assert adapter.scale(LAYER.format(1, "value")) == 3 / 4
 
 
+@settings(max_examples=25)
 @given(
     rank=st.integers(1, 5),
     width=st.integers(1, 7),
@@ -113,8 +117,12 @@ def test_what_is_not_plain_lora_is_refused(
 
 
 def test_an_adapter_of_another_model_is_refused(encoders: dict[str, Path], tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"roberta.*the base model has none.*base_model_name"):
-        brought.load(str(saved(tmp_path / "a", encoders["bert"])), "en")
+    deeper = {name.replace("layer.1", "layer.7"): value for name, value in tensors().items()}
+    with pytest.raises(DataError, match=r"layer.7.*the base model has none.*base_model_name"):
+        brought.load(str(saved(tmp_path / "a", encoders["xlm-roberta"], deeper)), "en")
+    # This base has no pooler: training began with a random one, which the adapter does not hold.
+    with pytest.raises(DataError, match=r"has no weights for bert\.pooler"):
+        brought.load(str(saved(tmp_path / "d", encoders["bert"])), "en")
     half = {
         name: value
         for name, value in tensors().items()

@@ -119,7 +119,9 @@ def _sorted(
     sides: dict[str, dict[str, Tensor]] = {}
     whole: dict[str, Tensor] = {}
     for key, tensor in tensors.items():
-        name = key.removeprefix("base_model.model.").replace(".modules_to_save", "")
+        name = re.sub(
+            r"\.(modules_to_save|base_layer)\b", "", key.removeprefix("base_model.model.")
+        )
         found = re.fullmatch(r"(.+)\.lora_([AB])\.weight", name)
         if found and tensor.dim() == 2:
             sides.setdefault(found[1], {})[found[2]] = tensor
