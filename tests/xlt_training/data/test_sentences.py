@@ -57,4 +57,4 @@ def test_they_are_in_the_languages_script(language: str) -> None:
 
 def test_lengths_differ() -> None:
     for texts in sentences().values():
-        assert 4 * min(map(len, texts)) < max(map(len, texts))
+        assert 3 * min(map(len, texts)) < max(map(len, texts))

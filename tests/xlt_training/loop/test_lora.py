@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,8 @@ def test_the_product_is_added_and_the_head_replaced(
         if a is not None and b is not None:
             expected = before[name] + scale * torch.einsum("or,ri->oi", b, a)
         else:
-            expected = added.get(f"base_model.model.{name}", before[name])
+            peft = re.sub(r"(query)\.(bias)", r"\1.base_layer.\2", f"base_model.model.{name}")
+            expected = added.get(peft, before[name])
         torch.testing.assert_close(value, expected)
 
 
