@@ -33,7 +33,10 @@ def single(encoders: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) 
 
 @pytest.fixture(scope="module")
 def entails(encoders: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save(encoders["bert"], tmp_path_factory.mktemp("m") / "nli", NLI)
+    folder = save(encoders["bert"], tmp_path_factory.mktemp("m") / "nli", NLI)
+    inputs = ["input_ids", "token_type_ids", "attention_mask"]  # as BERT's own tokenizer has them
+    edit(folder / "tokenizer_config.json", model_input_names=inputs)
+    return folder
 
 
 @pytest.fixture(scope="module")

@@ -51,6 +51,13 @@ def test_the_tokenizer_may_read_less_than_the_positions(folder: Path) -> None:
     assert brought.load(str(folder), "en")[1].max_length == 48
 
 
+def test_type_ids_are_given_where_the_tokenizer_gives_them(folder: Path) -> None:
+    assert not brought.load(str(folder), "en")[0].encoding.type_ids
+    inputs = ["input_ids", "token_type_ids", "attention_mask"]
+    edit(folder / "tokenizer_config.json", model_input_names=inputs)
+    assert brought.load(str(folder), "en")[0].encoding.type_ids
+
+
 NLI = ("entailment", "neutral", "contradiction")
 
 

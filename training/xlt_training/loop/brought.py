@@ -57,7 +57,10 @@ def load(place: str, source: str, pairs: bool = False) -> tuple[Classifier, Desc
         lora.merge(hf, adapter)
     refuse_tokenizer(folder, hf, tokenizer)
     described = description(place, config, labels, source, pairs, room(hf.config, tokenizer))
-    return Classifier(hf, tokenizer, described.max_length).eval(), described
+    model = Classifier(hf, tokenizer, described.max_length)
+    # A tokenizer that does not name them gave none in training either: the model saw zeros.
+    model.encoding.type_ids &= "token_type_ids" in tokenizer.model_input_names
+    return model.eval(), described
 
 
 def folder_of(place: str) -> Path:
