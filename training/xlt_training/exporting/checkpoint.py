@@ -24,7 +24,6 @@ from xlt_serve import bundle as bundles
 from xlt_serve.bundle import Bundle, Graph, Manifest
 from xlt_serve.classifier import Classifier as Served
 from xlt_serve.errors import ExportRefused, UsageError
-from xlt_serve.files.labelled import Columns
 from xlt_serve.text import synonyms
 from xlt_serve.text.synonyms import Table
 from xlt_training.exporting import (
@@ -41,7 +40,8 @@ from xlt_training.exporting import (
 from xlt_training.exporting import fp16 as half
 from xlt_training.exporting import graph as graphs_of
 from xlt_training.exporting import int8 as quantize
-from xlt_training.exporting.brought_text import Rows
+from xlt_training.exporting.order import AGREEMENT as AGREEMENT
+from xlt_training.exporting.order import Order as Order
 from xlt_training.exporting.wrapping import wrapped
 from xlt_training.loop import brought, pretrained
 from xlt_training.loop import model as models
@@ -50,7 +50,6 @@ from xlt_training.loop.model import Description
 from xlt_training.loop.network import Classifier
 
 TOLERANCE = 1e-5
-AGREEMENT = 0.99
 # (graph, pattern of the layers that stay fp32) → graph
 PRECISIONS: dict[str, Callable[[onnx.ModelProto, str], onnx.ModelProto]] = {
     "fp32": lambda graph, exclude: graph,
@@ -67,53 +66,6 @@ PACKAGES = (
     "tokenizers",
     "numpy",
 )
-
-
-@dataclass(frozen=True)
-class Order:
-    """What to make of a checkpoint.
-
-    - ``graphs``: beside the plain one; by default those that the training methods bring.
-    - ``data``: the task's folder, by default that of training if it is still there. The gate compares
-      labels on its text in each of ``languages`` (by default all), and calibrates.
-    - ``agreement``: the least share of a language's texts that must get torch's label.
-    - ``exclude``: a regular expression; layers whose name it matches stay fp32.
-    - ``trim_vocab``: languages whose pieces of the vocabulary stay.
-    - ``target_error``: abstain so that at most this share of the answers is wrong on dev.
-    - ``synonyms``: LANGUAGE=FILE, tables that go into the bundle.
-    - ``file`` with its columns ``text``, ``label``, ``pair``, ``language_column``: the same of a brought
-      classifier; without ``label`` it is not calibrated. By default, sentences that ship.
-    - ``source_language``: what a brought classifier was fitted on; ``pairs``: it reads two texts.
-    - ``vector``: the plain graph also gives the text's vector; ``projection``: through the linear map
-      in this safetensors file (``weight``, ``bias``).
-    """
-
-    name: str = ""
-    precision: str = "fp32"
-    graphs: Sequence[str] = ()
-    data: str = ""
-    notes: str = ""
-    agreement: float = AGREEMENT
-    languages: Sequence[str] = ()
-    exclude: str = ""
-    trim_vocab: Sequence[str] = ()
-    tensorrt: bool = False
-    target_error: float | None = None
-    synonyms: Sequence[str] = ()
-    vector: bool = False
-    projection: str = ""
-    file: str = ""
-    text: str = "text"
-    label: str = ""
-    pair: str = ""
-    language_column: str = ""
-    source_language: str = ""
-    pairs: bool = False
-
-    @property
-    def rows(self) -> Rows:
-        columns = Columns(self.text, self.label, self.pair, "", self.language_column)
-        return Rows(self.file, columns)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import onnx
 from onnx import TensorProto
@@ -23,14 +23,12 @@ from xlt_serve.runtime import onnx_file
 from xlt_serve.runtime.graph_io import PlainIO
 from xlt_training.data.sentences import sentences
 from xlt_training.exporting import card, weights
+from xlt_training.exporting.order import Order
 from xlt_training.loop import brought, pretrained
 from xlt_training.loop.model import Description
 
-if TYPE_CHECKING:
-    from xlt_training.exporting.checkpoint import Order
-
 NOT_GATED = "wrapped as it came: no torch model was there to compare it with"
-TAKEN = ("name", "notes", "source_language", "pairs", "synonyms")
+TAKEN = ("name", "notes", "source_language", "pairs")
 """Parts of an order that make sense for a finished graph."""
 
 

@@ -85,7 +85,7 @@ def merge(model: nn.Module, adapter: Adapter) -> None:
                 f"check base_model_name_or_path in {CONFIG}",
             )
         with torch.no_grad():
-            weight += delta
+            weight.add_(delta)
     for name, tensor in adapter.whole.items():
         if name not in own or own[name].shape != tensor.shape:
             raise DataError(
