@@ -19,7 +19,8 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerFast,
 )
-from transformers.utils import cached_file, logging
+from transformers.utils import logging
+from transformers.utils.hub import cached_file
 
 from xlt_serve import bundle as bundles
 from xlt_serve.errors import DataError, DependencyError, first_line

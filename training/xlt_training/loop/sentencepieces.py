@@ -67,11 +67,11 @@ def pieces(original: Any, tokenizer: PreTrainedTokenizerFast, text: str) -> tupl
     backend: Any = tokenizer.backend_tokenizer
     before = backend.normalizer.normalize_str(text) if backend.normalizer else text
     expected = [
-        None if number == original.unk_id() else original.id_to_piece(number)
+        "?" if number == original.unk_id() else str(original.id_to_piece(number))
         for number in original.encode(before)
     ]
     given = [
-        None if number == tokenizer.unk_token_id else tokenizer.convert_ids_to_tokens(number)
+        "?" if number == tokenizer.unk_token_id else str(backend.id_to_token(number))
         for number in backend.encode(text, add_special_tokens=False).ids
     ]
-    return [piece or "?" for piece in expected], [piece or "?" for piece in given]
+    return expected, given
