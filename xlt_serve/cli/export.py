@@ -1,4 +1,4 @@
-"""``xlt export``: make a bundle of a checkpoint."""
+"""``xlt export``: make a bundle of a checkpoint, of any classifier, or of an ONNX file."""
 
 from __future__ import annotations
 
@@ -10,10 +10,20 @@ from xlt_serve.cli.inspect import quality
 from xlt_serve.cli.options import add_tables
 from xlt_serve.cli.parser import command, training_modules, words
 
+MORE = """examples:
+  xlt export runs/topics --out topics-bundle --precision int8
+  xlt export path/to/classifier --out bundle --file texts.csv --label topic
+  xlt export cardiffnlp/twitter-xlm-roberta-base-sentiment --out bundle --languages en,de
+  xlt export path/to/lora-adapter --out bundle
+  xlt export path/to/model.onnx --out bundle
+
+A checkpoint is that of `xlt train`, or a classifier as transformers saves it (folder or hub name), also a
+LoRA adapter; an .onnx file is wrapped as it is, with the config and tokenizer beside it."""
+
 
 def add(commands: Any) -> None:
-    sub = command(commands, "export", run, "make a bundle of a checkpoint")
-    sub.add_argument("checkpoint", type=Path, metavar="CHECKPOINT")
+    sub = command(commands, "export", run, "make a bundle of a checkpoint", MORE)
+    sub.add_argument("checkpoint", metavar="CHECKPOINT", help="a folder, a hub name or FILE.onnx")
     sub.add_argument("--out", type=Path, required=True, metavar="BUNDLE")
     sub.add_argument(
         "--precision",
@@ -39,7 +49,27 @@ def add(commands: Any) -> None:
     sub.add_argument(
         "--languages", type=words, default=[], metavar="en,de", help="default: all of the data"
     )
+    _add_brought(sub.add_argument_group("of classifiers that `xlt train` did not make"))
     _add_optional(sub)
+
+
+def _add_brought(group: Any) -> None:
+    group.add_argument(
+        "--file",
+        default="",
+        metavar="FILE",
+        help="texts to compare it with torch on: a file, a folder, a pattern (default: sentences that ship)",
+    )
+    group.add_argument("--text", default="text", metavar="COL", help='default: "text"')
+    group.add_argument(
+        "--label", default="", metavar="COL", help="scores and calibrates it (default: no labels)"
+    )
+    group.add_argument("--pair", default="", metavar="COL", help="the second text of a pair")
+    group.add_argument("--language-column", default="", metavar="COL")
+    group.add_argument("--source-language", default="", help="of its training (default: en)")
+    group.add_argument(
+        "--pairs", action="store_true", help="it reads two texts (default: as its config says)"
+    )
 
 
 def _add_optional(sub: argparse.ArgumentParser) -> None:

@@ -61,6 +61,8 @@ def quality(manifest: Manifest) -> dict[str, str]:
     if judged == {manifest.source_language} or not judged:
         told = f"judged in {manifest.source_language} alone" if judged else "not judged"
         out["languages"] = f"{told}: xlt eval says how good it is in others"
+    if reason := manifest.checks.get("not_gated"):
+        out["not gated"] = str(reason)
     plain = manifest.calibration.get("plain", {})
     if (threshold := plain.get("abstain_below")) is not None:
         target = f", for {plain['target_error']:.0%} errors" if "target_error" in plain else ""

@@ -22,7 +22,7 @@ Place: TypeAlias = str | Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """What the columns are called; "" for what there is not."""
+    """What the columns are called; "" for what there is not (without ``label``: rows of text alone)."""
 
     text: str = "text"
     label: str = "label"

@@ -7,6 +7,7 @@ a text and a hypothesis are run on their own, and the cosine of their vectors de
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias, get_args
@@ -92,12 +93,15 @@ class Candidates:
 
 def entailment(bundle: Bundle) -> tuple[int, int] | None:
     """The numbers of the labels for yes and no, where a bundle judges entailment."""
-    manifest = bundle.manifest
-    if not manifest.pair or "entailment" not in manifest.labels:
-        return None
+    return yes_and_no(bundle.manifest.labels) if bundle.manifest.pair else None
+
+
+def yes_and_no(labels: Sequence[str]) -> tuple[int, int] | None:
+    """The same among any labels, however they are spelt: ENTAILMENT, not-entailment."""
+    spelt = [re.sub(r"[\s-]", "_", label.strip().casefold()) for label in labels]
     for no in ("contradiction", "not_entailment"):
-        if no in manifest.labels:
-            return manifest.labels.index("entailment"), manifest.labels.index(no)
+        if "entailment" in spelt and no in spelt:
+            return spelt.index("entailment"), spelt.index(no)
     return None
 
 

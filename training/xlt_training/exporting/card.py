@@ -45,7 +45,8 @@ def _about(manifest: Manifest) -> str:
 
 def _scores(manifest: Manifest) -> str:
     if not manifest.scores:
-        return "Nobody has judged it: the data were not there at export. `xlt eval` does it."
+        gate = f" It is not gated: {told}." if (told := manifest.checks.get("not_gated")) else ""
+        return f"Nobody has judged it: no labelled rows were there at export. `xlt eval` does it.{gate}"
     lines = []
     for split, scores in manifest.scores.items():
         lines += [f"On the {split} rows:", "", *_table(scores), ""]

@@ -1,4 +1,7 @@
-"""A checkpoint becomes a bundle, after its graph has shown that it agrees with the model."""
+"""A checkpoint becomes a bundle, after its graph has shown that it agrees with the model.
+
+It is one of ``xlt train``, or any classifier as transformers saves it. A finished ONNX file is wrapped.
+"""
 
 from __future__ import annotations
 
@@ -23,18 +26,30 @@ from xlt_serve.classifier import Classifier as Served
 from xlt_serve.errors import ExportRefused, UsageError
 from xlt_serve.text import synonyms
 from xlt_serve.text.synonyms import Table
-from xlt_training.exporting import card, gate, parity, speed, tensorrt, trained, trim, weights
+from xlt_training.exporting import (
+    brought_text,
+    card,
+    gate,
+    parity,
+    speed,
+    tensorrt,
+    trained,
+    trim,
+    weights,
+)
 from xlt_training.exporting import fp16 as half
 from xlt_training.exporting import graph as graphs_of
 from xlt_training.exporting import int8 as quantize
+from xlt_training.exporting.order import AGREEMENT as AGREEMENT
+from xlt_training.exporting.order import Order as Order
+from xlt_training.exporting.wrapping import wrapped
+from xlt_training.loop import brought, pretrained
 from xlt_training.loop import model as models
-from xlt_training.loop import pretrained
 from xlt_training.loop.method import Method
 from xlt_training.loop.model import Description
 from xlt_training.loop.network import Classifier
 
 TOLERANCE = 1e-5
-AGREEMENT = 0.99
 # (graph, pattern of the layers that stay fp32) → graph
 PRECISIONS: dict[str, Callable[[onnx.ModelProto, str], onnx.ModelProto]] = {
     "fp32": lambda graph, exclude: graph,
@@ -54,40 +69,9 @@ PACKAGES = (
 
 
 @dataclass(frozen=True)
-class Order:
-    """What to make of a checkpoint.
-
-    - ``graphs``: beside the plain one; by default those that the training methods bring.
-    - ``data``: the task's folder, by default that of training if it is still there. The gate compares
-      labels on its text in each of ``languages`` (by default all), and calibrates.
-    - ``agreement``: the least share of a language's texts that must get torch's label.
-    - ``exclude``: a regular expression; layers whose name it matches stay fp32.
-    - ``trim_vocab``: languages whose pieces of the vocabulary stay.
-    - ``target_error``: abstain so that at most this share of the answers is wrong on dev.
-    - ``synonyms``: LANGUAGE=FILE, tables that go into the bundle.
-    - ``vector``: the plain graph also gives the text's vector; ``projection``: through the linear map
-      in this safetensors file (``weight``, ``bias``).
-    """
-
-    name: str = ""
-    precision: str = "fp32"
-    graphs: Sequence[str] = ()
-    data: str = ""
-    notes: str = ""
-    agreement: float = AGREEMENT
-    languages: Sequence[str] = ()
-    exclude: str = ""
-    trim_vocab: Sequence[str] = ()
-    tensorrt: bool = False
-    target_error: float | None = None
-    synonyms: Sequence[str] = ()
-    vector: bool = False
-    projection: str = ""
-
-
-@dataclass(frozen=True)
 class Loaded:
-    """A loaded checkpoint with its traced graphs and the text that it is judged on."""
+    """A loaded checkpoint with its traced graphs and the text that it is judged on. ``few``: that of the
+    sentences that ship; ``unjudged``: why it may turn out not to be calibrated."""
 
     model: Classifier
     description: Description
@@ -97,20 +81,32 @@ class Loaded:
     trimmed: dict[str, int]
     tables: list[Table]
     trained_words: dict[str, Any]
+    few: bool = False
+    unjudged: str = "the task's data are not there, give --data DIR"
 
 
-def export(checkpoint: Path, out: Path, order: Order | None = None) -> Bundle:
+def export(checkpoint: Path | str, out: Path, order: Order | None = None) -> Bundle:
     """Write a bundle to ``out``, whole or not at all."""
     order = order or Order()
     check(order, out)
+    order = replace(order, name=order.name or out.name)
+    if str(checkpoint).endswith(".onnx"):
+        return written(out, lambda scratch: wrapped(Path(checkpoint), order, scratch / "onnx"))
     source = prepare(checkpoint, order)
-    name = order.name or out.name
+
+    def made(scratch: Path) -> Path:
+        if order.precision == "auto":
+            return fastest(source, order, scratch)
+        return attempt(source, order, scratch / order.precision)
+
+    return written(out, made)
+
+
+def written(out: Path, make: Callable[[Path], Path]) -> Bundle:
+    """The bundle that ``make`` leaves in a scratch folder, under its name once it is whole."""
     out.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=out.parent, prefix=".export-") as scratch:
-        if order.precision == "auto":
-            folder = fastest(source, replace(order, name=name), Path(scratch))
-        else:
-            folder = attempt(source, replace(order, name=name), Path(scratch) / order.precision)
+        folder = make(Path(scratch))
         if out.exists():
             shutil.rmtree(out)
         folder.rename(out)
@@ -140,18 +136,50 @@ def check(order: Order, out: Path) -> None:
         raise UsageError(out, "is not empty and holds no bundle", "give an empty or new --out")
 
 
-def prepare(checkpoint: Path, order: Order) -> Loaded:
+def prepare(checkpoint: Path | str, order: Order) -> Loaded:
     tables = [
         synonyms.read(file, language) for language, file in synonyms.files(order.synonyms).items()
     ]
-    model, description = models.load(checkpoint)
+    own = (Path(checkpoint) / models.DESCRIPTION).is_file()
+    refuse_options(order, own)
+    if own:
+        model, description = models.load(Path(checkpoint))
+    else:
+        source = order.source_language or "en"
+        model, description = brought.load(str(checkpoint), source, order.pairs or bool(order.pair))
     methods = models.methods_of(description)
     trimmed = trim.trim(model, order.trim_vocab) if order.trim_vocab else {}
     graphs = trained.chosen_graphs(order.graphs, methods)
+    if own:
+        texts = gate.real_text(description, order.data, order.languages, order.trim_vocab)
+    else:
+        texts = brought_text.text_of(description, order.rows, order.languages, order.trim_vocab)
     traced = {name: trace(name, model, methods, vector_of(order)) for name in graphs}
-    texts = gate.real_text(description, order.data, order.languages, order.trim_vocab)
     words = trained.trained_words(methods, description)
-    return Loaded(model, description, methods, traced, texts, trimmed, tables, words)
+    made = Loaded(model, description, methods, traced, texts, trimmed, tables, words)
+    return made if own else replace(made, few=not order.file, unjudged=brought_text.UNJUDGED)
+
+
+def refuse_options(order: Order, own: bool) -> None:
+    """Those that say of a checkpoint what this kind says itself."""
+    if own:
+        wrong = {
+            "--file": bool(order.file),
+            "--source-language": bool(order.source_language),
+            "--pairs": order.pairs,
+        }
+        rule = "is for classifiers that others made; a checkpoint of xlt train says it itself"
+        remedy = "leave it out; --data names its data"
+    else:
+        wrong = {"--data": bool(order.data)}
+        rule, remedy = "is for checkpoints of xlt train", "give --file FILE"
+        if order.target_error is not None and not order.label:
+            wrong["--target-error"] = True
+            rule, remedy = "needs labelled rows", "give --file FILE --label COL"
+    for name, given in wrong.items():
+        if given:
+            raise UsageError(name, rule, remedy)
+    order.rows.check()
 
 
 def attempt(source: Loaded, order: Order, folder: Path) -> Path:
@@ -196,16 +224,17 @@ def attempt(source: Loaded, order: Order, folder: Path) -> Path:
             source.description,
             order.agreement,
             order.target_error,
+            source.few,
         )
         checks |= verdict.checks
-        manifest = replace(
-            manifest,
-            calibration=verdict.calibration,
-            scores={"dev": verdict.scores},
-            languages=tuple(verdict.scores),
-        )
-    else:
-        print("not calibrated: the task's data are not there, give --data DIR", file=sys.stderr)
+        manifest = replace(manifest, calibration=verdict.calibration)
+        if verdict.scores:
+            languages = tuple(verdict.scores)
+            manifest = replace(manifest, scores={"dev": verdict.scores}, languages=languages)
+    if not manifest.calibration:
+        print(f"not calibrated: {source.unjudged}", file=sys.stderr)
+    if source.few:
+        checks["compared_on"] = "the sentences that ship"
     manifest = replace(manifest, checks=checks)
     (folder / card.NAME).write_text(card.card(manifest), encoding="utf-8")
     bundles.save(folder, manifest)

@@ -17,9 +17,9 @@ from torch import Tensor, nn
 
 from xlt_serve.runtime import shapes
 from xlt_serve.runtime.graph_io import GraphIO, PairedIO, PerturbedIO, PlainIO
-from xlt_training.loop.architectures import OPEN_LAYERS
+from xlt_training.loop.architectures import OPEN_LAYERS, longest
 from xlt_training.loop.method import Pairing
-from xlt_training.loop.network import Classifier, longest
+from xlt_training.loop.network import Classifier
 from xlt_training.loop.types import Batch
 
 SCOPES = "pkg.torch.onnx.name_scopes"
@@ -112,9 +112,10 @@ def plain(model: Classifier, vector: nn.Module | None = None) -> onnx.ModelProto
 
 def perturbed(model: Classifier, at: str) -> onnx.ModelProto:
     """Texts, the row of each draw and its noise → logits [draws, labels]."""
-    prompts = longest(model.hf) - model.room  # soft prompts are positions too
+    prompts = longest(model.hf.config) - model.room  # soft prompts are positions too
     extra = None if at == "encoder" else prompts
-    inputs = PerturbedIO.inputs(model.encoding.type_ids, model.width, extra)
+    width = model.width if at == "encoder" else model.embedded_width
+    inputs = PerturbedIO.inputs(model.encoding.type_ids, width, extra)
     io = PerturbedIO(inputs, model.tokenizer.pad_token_id)
     with first_token_only(model):
         return _export(_Perturbed(model, at), model, io, list(io.logits))

@@ -14,8 +14,9 @@ from typing import Any
 from safetensors.torch import load_file, save_file
 
 from xlt_serve.errors import DataError
+from xlt_training.loop.architectures import longest
 from xlt_training.loop.method import Method
-from xlt_training.loop.network import Classifier, longest
+from xlt_training.loop.network import Classifier
 from xlt_training.loop.pretrained import check, load_classifier, load_tokenizer, resolve
 from xlt_training.methods import METHODS
 
@@ -46,7 +47,7 @@ def build(encoder: str, labels: list[str], max_length: int) -> Classifier:
         "label2id": {name: number for number, name in names.items()},
     }
     hf = load_classifier(place, settings)
-    return Classifier(hf, load_tokenizer(place), min(max_length, longest(hf)))
+    return Classifier(hf, load_tokenizer(place), min(max_length, longest(hf.config)))
 
 
 def save(folder: Path, model: Classifier, description: Description) -> None:

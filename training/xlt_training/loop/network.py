@@ -60,7 +60,7 @@ class Classifier(nn.Module):
     @property
     def embeddings(self) -> nn.Module:
         """The module that gives E(x)."""
-        return cast(nn.Module, self.base.embeddings)
+        return architectures.embeddings(self.hf)
 
     @property
     def prompt(self) -> SoftPrompts | None:
@@ -71,6 +71,11 @@ class Classifier(nn.Module):
     @property
     def width(self) -> int:
         return architectures.width(self.hf)
+
+    @property
+    def embedded_width(self) -> int:
+        """Of E(x)."""
+        return architectures.embedded_width(self.hf)
 
     @property
     def depth(self) -> int:
@@ -92,7 +97,9 @@ class Classifier(nn.Module):
     @property
     def room(self) -> int:
         """Tokens that a text may have at most: the position table less the soft prompts."""
-        return longest(self.hf) - (0 if self.prompt is None else self.prompt.length)
+        return architectures.longest(self.hf.config) - (
+            0 if self.prompt is None else self.prompt.length
+        )
 
     def batch(self, examples: Sequence[Example], words: bool = False) -> Batch:
         """Examples as tensors on this model's device."""
@@ -133,7 +140,7 @@ class Classifier(nn.Module):
     def encode(self, batch: Batch, **more: bool) -> tuple[Tensor, Any]:
         """The encoder's output [batch, length, width], and all that transformers says of it."""
         with _replaced_output(self.embeddings, batch.embeddings):
-            inputs = architectures.with_positions(self.hf, self._inputs(batch))
+            inputs = architectures.encoder_inputs(self.hf, self._inputs(batch))
             out = self.base(**inputs, return_dict=True, **more)
         last: Tensor = out.last_hidden_state
         if self.prompt is not None:
@@ -196,10 +203,4 @@ def _replaced_output(module: nn.Module, value: Tensor | None) -> Iterator[None]:
 
 def reads_type_ids(hf: PreTrainedModel) -> bool:
     """Whether the two texts of a pair are told apart by token_type_ids (BERT), not by </s> alone."""
-    return getattr(hf.config, "type_vocab_size", 0) > 1
-
-
-def longest(hf: PreTrainedModel) -> int:
-    """Tokens that the position table has room for (XLM-R counts from padding_idx + 1)."""
-    positions = int(hf.config.max_position_embeddings)
-    return positions - 2 if hf.config.model_type in ("xlm-roberta", "roberta") else positions
+    return (getattr(hf.config, "type_vocab_size", 0) or 0) > 1

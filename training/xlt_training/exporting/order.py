@@ -1,0 +1,58 @@
+"""What export is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from xlt_serve.files.labelled import Columns
+from xlt_training.exporting.brought_text import Rows
+
+AGREEMENT = 0.99
+
+
+@dataclass(frozen=True)
+class Order:
+    """What to make of a checkpoint.
+
+    - ``graphs``: beside the plain one; by default those that the training methods bring.
+    - ``data``: the task's folder, by default that of training if it is still there. The gate compares
+      labels on its text in each of ``languages`` (by default all), and calibrates.
+    - ``agreement``: the least share of a language's texts that must get torch's label.
+    - ``exclude``: a regular expression; layers whose name it matches stay fp32.
+    - ``trim_vocab``: languages whose pieces of the vocabulary stay.
+    - ``target_error``: abstain so that at most this share of the answers is wrong on dev.
+    - ``synonyms``: LANGUAGE=FILE, tables that go into the bundle.
+    - ``file`` with its columns ``text``, ``label``, ``pair``, ``language_column``: the same of a brought
+      classifier; without ``label`` it is not calibrated. By default, sentences that ship.
+    - ``source_language``: what a brought classifier was fitted on; ``pairs``: it reads two texts.
+    - ``vector``: the plain graph also gives the text's vector; ``projection``: through the linear map
+      in this safetensors file (``weight``, ``bias``).
+    """
+
+    name: str = ""
+    precision: str = "fp32"
+    graphs: Sequence[str] = ()
+    data: str = ""
+    notes: str = ""
+    agreement: float = AGREEMENT
+    languages: Sequence[str] = ()
+    exclude: str = ""
+    trim_vocab: Sequence[str] = ()
+    tensorrt: bool = False
+    target_error: float | None = None
+    synonyms: Sequence[str] = ()
+    vector: bool = False
+    projection: str = ""
+    file: str = ""
+    text: str = "text"
+    label: str = ""
+    pair: str = ""
+    language_column: str = ""
+    source_language: str = ""
+    pairs: bool = False
+
+    @property
+    def rows(self) -> Rows:
+        columns = Columns(self.text, self.label, self.pair, "", self.language_column)
+        return Rows(self.file, columns)
