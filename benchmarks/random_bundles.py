@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from xlt_training.exporting import fp16 as half
 from xlt_training.exporting import graph as graphs_of
 from xlt_training.exporting import int8 as quantize
-from xlt_training.exporting import weights
+from xlt_training.exporting import tensorrt, weights
 from xlt_training.loop.network import Classifier
 from xlt_training.loop.pretrained import load_classifier, load_tokenizer, save_tokenizer
 from xlt_training.methods.xmixup import XMixup
@@ -17,6 +18,13 @@ from xlt_serve import bundle as bundles
 from xlt_serve.bundle import Bundle, Graph, Manifest
 
 PRECISIONS = ("fp32", "int8")
+"""Those that a CPU is measured in."""
+
+CONVERT: dict[str, Callable[[Any], Any]] = {
+    "fp32": lambda graph: graph,
+    "fp16": lambda graph: tensorrt.fitted(half.fp16(graph)),
+    "int8": quantize.int8,
+}
 
 
 def save(
@@ -42,8 +50,7 @@ def save(
     if network.tokenizer.pad_token is None:  # a bare tokenizer.json does not say which piece it is
         network.tokenizer.pad_token = network.tokenizer.convert_ids_to_tokens(pad_id)
     traced = {graph: trace[graph](network) for graph in graphs}
-    if precision == "int8":
-        traced = {graph: quantize.int8(made) for graph, made in traced.items()}
+    traced = {graph: CONVERT[precision](made) for graph, made in traced.items()}
     folder.mkdir(parents=True, exist_ok=True)
     weights.save(traced, folder)
     save_tokenizer(network.tokenizer, folder)

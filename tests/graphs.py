@@ -19,7 +19,14 @@ Feeds = dict[str, npt.NDArray[np.generic]]
 KINDS = ("plain", "perturbed", "paired")
 
 
-def make(encoder: Path, folder: Path, *, prompts: bool = False, at: str = "embeddings") -> Bundle:
+def make(
+    encoder: Path,
+    folder: Path,
+    *,
+    prompts: bool = False,
+    at: str = "embeddings",
+    precision: str = "fp32",
+) -> Bundle:
     """A bundle with plain and perturbed graphs, and with paired ones unless it has prompts."""
     import torch
     from xlt_training.loop import model
@@ -40,6 +47,7 @@ def make(encoder: Path, folder: Path, *, prompts: bool = False, at: str = "embed
         name="toy",
         graphs=KINDS[:2] if prompts else KINDS,
         at=at,
+        precision=precision,
         checks={"lengths": {"histogram": {"5": 40, "17": 60, "30": 50, "61": 3}}},
     )
 

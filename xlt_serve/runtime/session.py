@@ -11,7 +11,9 @@ from typing import Any
 import numpy.typing as npt
 
 from xlt_serve.errors import BundleError, DependencyError, UsageError, first_line
-from xlt_serve.runtime.gpu import providers
+from xlt_serve.runtime import onnx_file as onnxfile
+from xlt_serve.runtime.gpu import placement, providers
+from xlt_serve.runtime.gpu.placement import Place
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,15 +117,18 @@ class Session:
         values = self._session.run(None, dict(feeds))
         return dict(zip(self.outputs, values, strict=True))
 
-    def assigned(self) -> list[tuple[str, str]]:
-        """(provider, operator) of every node, where onnxruntime was told to record it."""
-        ask = getattr(self._session, "get_provider_graph_assignment_info", None)
-        if ask is None:  # onnxruntime before 1.24
-            return []
-        return [(part.ep_name, node.op_type) for part in ask() for node in part.get_nodes()]
+    def assigned(self) -> list[Place]:
+        """Where every node runs; on a CPU onnxruntime is not told to record it."""
+        parts = self._session.get_provider_graph_assignment_info()
+        return [Place(p.ep_name, n.op_type, n.name) for p in parts for n in p.get_nodes()]
 
     def _refuse_other_providers(self, graph: Path, name: str) -> None:
-        if wrong := providers.misplaced(self.assigned(), name):
+        """TensorRT must take all of a graph, CUDA all but the arithmetic of shapes."""
+        allowed: frozenset[tuple[str, str]] = frozenset()
+        if name == "cuda":
+            file = onnxfile.read(graph)
+            allowed = placement.shape_arithmetic(file.nodes, file.constants)
+        if wrong := placement.misplaced(self.assigned(), self.provider, allowed):
             shown = ", ".join(f"{count} {op}" for op, count in wrong.items())
             raise BundleError(
                 graph,

@@ -12,8 +12,7 @@ import importlib
 import importlib.metadata
 import importlib.util
 import sys
-from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,9 +25,6 @@ PROVIDERS = {
     "cuda": "CUDAExecutionProvider",
     "tensorrt": "TensorrtExecutionProvider",
 }
-HEAVY = ("Attention", "Gemm", "LayerNormalization", "MatMul", "MatMulInteger")
-"""Operators that must not be left to the CPU. Shapes and indices may: onnxruntime puts them there."""
-
 Load = Callable[[str], Any]
 
 
@@ -138,15 +134,6 @@ def tensorrt_version(load: Load = ctypes.CDLL) -> str:
             f"TensorRT {_dotted(version)}", f"is installed, needed is {wanted}", remedy
         )
     return f"{_dotted(version)}.{number % 100}"
-
-
-def misplaced(assigned: Iterable[tuple[str, str]], name: str) -> dict[str, int]:
-    """Operators (with their number) that run elsewhere than asked, from pairs (provider, operator).
-
-    TensorRT must take all of a graph; CUDA all that costs time.
-    """
-    elsewhere = Counter(op for provider, op in assigned if provider != PROVIDERS[name])
-    return {op: n for op, n in sorted(elsewhere.items()) if name == "tensorrt" or op in HEAVY}
 
 
 def _loaded(load: Load, library: str) -> Any | None:
