@@ -26,7 +26,9 @@ SCRIPT = Path(__file__).with_name("over_cuda_stub.py")
 OLDEST, NEWEST = "1.24.1", "1.31.1"
 """The versions of onnxruntime-gpu that are tried: the lowest of pyproject.toml, and that of the lock."""
 
-BELONGS = re.compile(r"lib(cudart|cublas|cublasLt|cudnn|cufft|curand|cuda|nvinfer|nvonnxparser)\.so")
+BELONGS = re.compile(
+    r"lib(cudart|cublas|cublasLt|cudnn|cufft|curand|cuda|nvinfer|nvonnxparser)\.so"
+)
 UNVERSIONED = {
     "libcuda.so.1": "cu[A-Z]",
     "libnvonnxparser.so.10": "createNvOnnx",
@@ -49,7 +51,9 @@ def environment(version: str) -> Path:
             text=True,
         )
         if done.returncode:
-            pytest.skip(f"onnxruntime-gpu {version} can't be installed: {done.stderr.strip()[-300:]}")
+            pytest.skip(
+                f"onnxruntime-gpu {version} can't be installed: {done.stderr.strip()[-300:]}"
+            )
         (folder / version / "installed").touch()
     return python
 
@@ -75,7 +79,9 @@ def asked(capi: Path) -> dict[str, set[str]]:
         for symbol, library in re.findall(r" UND (\w+)@(\S+)", _readelf("--dyn-syms", file)):
             if BELONGS.match(library):
                 out.setdefault(library, set()).add(symbol)
-        for symbol in re.findall(r" UND (\w+)(?: \(\d+\))?$", _readelf("--dyn-syms", file), re.MULTILINE):
+        for symbol in re.findall(
+            r" UND (\w+)(?: \(\d+\))?$", _readelf("--dyn-syms", file), re.MULTILINE
+        ):
             for library, pattern in UNVERSIONED.items():
                 if re.match(pattern, symbol):
                     out.setdefault(library, set()).add(symbol)
@@ -90,7 +96,17 @@ def compile_stub(library: str, symbols: set[str], folder: Path) -> None:
     file, versions = folder / f"{library}.c", folder / f"{library}.map"
     file.write_text(f"{source}\n{rest}\n")
     versions.write_text(f"{library} {{ global: *; }};\n")
-    call = ["gcc", "-shared", "-fPIC", "-w", "-O1", "-fvisibility=hidden", "-o", folder / library, file]
+    call = [
+        "gcc",
+        "-shared",
+        "-fPIC",
+        "-w",
+        "-O1",
+        "-fvisibility=hidden",
+        "-o",
+        folder / library,
+        file,
+    ]
     call += [f"-Wl,-soname,{library}", f"-Wl,--version-script={versions}"]
     subprocess.run(call, check=True)
 

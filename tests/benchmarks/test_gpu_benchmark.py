@@ -30,7 +30,7 @@ def test_the_cpu_alone_makes_a_report(bundle: Path, tmp_path: Path) -> None:
     results = json.loads(out.read_text())
     assert {(row["rows"], row["length"]) for row in results["rows"]} >= {(1, 64), (4, 64)}
     assert all(row["same_labels"] and row["p50"] > 0 for row in results["rows"])
-    assert "| cpu | 4 × 64 |" in out.with_suffix(".md").read_text()
+    assert "| cpu | plain | 4 × 64 |" in out.with_suffix(".md").read_text()
 
 
 def test_a_missing_provider_is_refused_at_once(

@@ -100,7 +100,7 @@ def read(file: Path) -> OnnxFile:
         external, operators = _contents(content)
         weights = [_tensor(found) for found in _bytes(graph, 5)]
         matrices = frozenset(kind for kind, rank in weights if rank >= 2)
-        named = {_text(found, 1) for found in _bytes(graph, 5)}
+        named = {_text(found, 8) for found in _bytes(graph, 5)}
         return OnnxFile(
             {_text(v, 1): _value(v) for v in _bytes(graph, 11) if _text(v, 1) not in named},
             {_text(v, 1): _value(v) for v in _bytes(graph, 12)},

@@ -148,12 +148,3 @@ def test_the_machine_without_a_driver() -> None:
         assert "provider cpu" in error.remedy
     else:
         pytest.skip("this machine has an NVIDIA driver")
-
-
-def test_operators_that_run_elsewhere() -> None:
-    cpu, cuda, trt = (providers.PROVIDERS[name] for name in ("cpu", "cuda", "tensorrt"))
-    placed = [(cuda, "MatMul"), (cpu, "Shape"), (cpu, "MatMulInteger"), (cpu, "MatMulInteger")]
-    assert providers.misplaced(placed, "cuda") == {"MatMulInteger": 2}
-    assert providers.misplaced([(cuda, "MatMul"), (cpu, "Shape")], "cuda") == {}
-    assert providers.misplaced([(trt, "MatMul"), (cpu, "Shape")], "tensorrt") == {"Shape": 1}
-    assert providers.misplaced([(trt, "TRTKernel")], "tensorrt") == {}
