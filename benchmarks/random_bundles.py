@@ -40,6 +40,14 @@ def save(
 ) -> Bundle:
     """A bundle with these graphs. ``at``: where the perturbed one adds noise; ``layer``: where the
     paired one mixes."""
+    made = traced(network, graphs, at, layer)
+    return write(network, folder, made, name=name, precision=precision, at=at, checks=checks)
+
+
+def traced(
+    network: Classifier, graphs: Sequence[str], at: str = "embeddings", layer: int = 1
+) -> dict[str, Any]:
+    """The graphs in fp32."""
     trace = {
         "plain": graphs_of.plain,
         "perturbed": lambda network: graphs_of.perturbed(network, at),
@@ -49,10 +57,24 @@ def save(
     pad_id = int(network.hf.config.pad_token_id)
     if network.tokenizer.pad_token is None:  # a bare tokenizer.json does not say which piece it is
         network.tokenizer.pad_token = network.tokenizer.convert_ids_to_tokens(pad_id)
-    traced = {graph: trace[graph](network) for graph in graphs}
-    traced = {graph: CONVERT[precision](made) for graph, made in traced.items()}
+    return {graph: trace[graph](network) for graph in graphs}
+
+
+def write(
+    network: Classifier,
+    folder: Path,
+    traced: Mapping[str, Any],
+    *,
+    name: str = "random weights",
+    precision: str = "fp32",
+    at: str = "embeddings",
+    checks: Mapping[str, Any] | None = None,
+) -> Bundle:
+    """A bundle of traced graphs, in a precision."""
+    converted = {graph: CONVERT[precision](made) for graph, made in traced.items()}
+    pad_id = int(network.hf.config.pad_token_id)
     folder.mkdir(parents=True, exist_ok=True)
-    weights.save(traced, folder)
+    weights.save(converted, folder)
     save_tokenizer(network.tokenizer, folder)
     described = {
         graph: Graph(
@@ -61,7 +83,7 @@ def save(
             tuple(node.name for node in made.graph.output),
             precision,
         )
-        for graph, made in traced.items()
+        for graph, made in converted.items()
     }
     manifest = Manifest(
         name=name,
@@ -76,7 +98,7 @@ def save(
         tokenizer="tokenizer.json",
         max_length=network.encoding.max_length,
         pad_id=pad_id,
-        noise={"at": at} if "perturbed" in graphs else {},
+        noise={"at": at} if "perturbed" in traced else {},
         checks=dict(checks or {}),
     )
     return bundles.save(folder, manifest)

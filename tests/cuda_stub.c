@@ -153,6 +153,7 @@ EXPORT int cuDriverGetVersion(int *version) { return cudaDriverGetVersion(versio
 EXPORT int cuDeviceGetCount(int *count) { return cudaGetDeviceCount(count); }
 EXPORT int cuDeviceGet(int *out, int which) { *out = which; return 0; }
 EXPORT int cuDeviceGetAttribute(int *value, int attribute, int which) { return cudaDeviceGetAttribute(value, attribute, which); }
+EXPORT int cuDeviceGetName(char *out, int size, int which) { strncpy(out, "stub", size); return 0; }
 EXPORT int cuDeviceGetUuid(char *out, int which) { memset(out, 0, 16); out[15] = (char)which; return 0; }
 EXPORT int cuDeviceGetUuid_v2(char *out, int which) { return cuDeviceGetUuid(out, which); }
 

@@ -73,16 +73,16 @@ def made(
 ) -> dict[str, list[Path]]:
     """Every graph of a family, and noise in each of its places, by precision."""
     root = tmp_path_factory.mktemp("placed")
-    out: dict[str, list[Path]] = {}
-    for precision in ("fp32", "fp16", "int8"):
-        for kind, encoder, more in (
-            ("xlm-roberta", "xlm-roberta", {}),
-            ("bert", "bert", {"at": "encoder"}),
-            ("prompts", "xlm-roberta", {"prompts": True}),
-        ):
-            folder = root / precision / kind
-            graphs.make(encoders[encoder], folder, precision=precision, **more)  # type: ignore[arg-type]
-            out.setdefault(precision, []).extend(sorted(folder.glob("*.onnx")))
+    out: dict[str, list[Path]] = {precision: [] for precision in ("fp32", "fp16", "int8")}
+    for kind, encoder, more in (
+        ("xlm-roberta", "xlm-roberta", {}),
+        ("bert", "bert", {"at": "encoder"}),
+        ("prompts", "xlm-roberta", {"prompts": True}),
+    ):
+        folders = {precision: root / precision / kind for precision in out}
+        graphs.make_each(encoders[encoder], folders, **more)  # type: ignore[arg-type]
+        for precision, folder in folders.items():
+            out[precision] += sorted(folder.glob("*.onnx"))
     return out
 
 
