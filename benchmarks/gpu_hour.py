@@ -24,7 +24,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 ENCODER = ROOT / "xlt_serve" / "models" / "encoders" / "small"
-LAST_CUDA_12 = "onnxruntime-gpu[cuda,cudnn]>=1.26,<1.27"
+LAST_CUDA_12 = "onnxruntime-gpu[cuda,cudnn]>=1.25.1,<1.27"
 """Of the wheels for CUDA 12: a driver before 580 runs no other."""
 
 TENSORRT = ">=10.14,<11"

@@ -22,8 +22,7 @@ import pytest
 from tests import ROOT
 
 SOURCE = Path(__file__).with_suffix(".c")
-SCRIPT = Path(__file__).with_name("over_cuda_stub.py")
-OLDEST, NEWEST = "1.24.1", "1.31.1"
+OLDEST, NEWEST = "1.25.1", "1.31.1"
 """The versions of onnxruntime-gpu that are tried: the lowest of pyproject.toml, and that of the lock."""
 
 BELONGS = re.compile(
@@ -133,7 +132,8 @@ def run(
         **(more or {}),
     }
     done = subprocess.run(
-        [environment(version), SCRIPT, what, *map(str, given)],
+        [environment(version), "-m", "tests.over_cuda_stub", what, *map(str, given)],
+        cwd=ROOT,
         env=variables,
         capture_output=True,
         text=True,

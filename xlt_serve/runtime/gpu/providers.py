@@ -28,11 +28,11 @@ PROVIDERS = {
     "cuda": "CUDAExecutionProvider",
     "tensorrt": "TensorrtExecutionProvider",
 }
-LEAST_RUNTIME = (1, 26)
+LEAST_RUNTIME = (1, 25)
 """Of onnxruntime-gpu: the first whose CUDA provider has a kernel for all that we export, and that says
 where it runs each node. Shown by tests/xlt_serve/runtime/gpu/test_placement.py."""
 
-FOR_CUDA_12 = "onnxruntime-gpu[cuda,cudnn]>=1.26,<1.27"
+FOR_CUDA_12 = "onnxruntime-gpu[cuda,cudnn]>=1.25.1,<1.27"
 """Later wheels are for CUDA 13."""
 
 DRIVERS = {12: "525 or later", 13: "580 or later"}
