@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from xlt_training.exporting import fp16 as half
 from xlt_training.exporting import graph as graphs_of
 from xlt_training.exporting import int8 as quantize
-from xlt_training.exporting import weights
+from xlt_training.exporting import tensorrt, weights
 from xlt_training.loop.network import Classifier
 from xlt_training.loop.pretrained import load_classifier, load_tokenizer, save_tokenizer
 from xlt_training.methods.xmixup import XMixup
@@ -17,6 +18,13 @@ from xlt_serve import bundle as bundles
 from xlt_serve.bundle import Bundle, Graph, Manifest
 
 PRECISIONS = ("fp32", "int8")
+"""Those that a CPU is measured in."""
+
+CONVERT: dict[str, Callable[[Any], Any]] = {
+    "fp32": lambda graph: graph,
+    "fp16": lambda graph: tensorrt.fitted(half.fp16(graph)),
+    "int8": quantize.int8,
+}
 
 
 def save(
@@ -32,6 +40,14 @@ def save(
 ) -> Bundle:
     """A bundle with these graphs. ``at``: where the perturbed one adds noise; ``layer``: where the
     paired one mixes."""
+    made = traced(network, graphs, at, layer)
+    return write(network, folder, made, name=name, precision=precision, at=at, checks=checks)
+
+
+def traced(
+    network: Classifier, graphs: Sequence[str], at: str = "embeddings", layer: int = 1
+) -> dict[str, Any]:
+    """The graphs in fp32."""
     trace = {
         "plain": graphs_of.plain,
         "perturbed": lambda network: graphs_of.perturbed(network, at),
@@ -41,11 +57,24 @@ def save(
     pad_id = int(network.hf.config.pad_token_id)
     if network.tokenizer.pad_token is None:  # a bare tokenizer.json does not say which piece it is
         network.tokenizer.pad_token = network.tokenizer.convert_ids_to_tokens(pad_id)
-    traced = {graph: trace[graph](network) for graph in graphs}
-    if precision == "int8":
-        traced = {graph: quantize.int8(made) for graph, made in traced.items()}
+    return {graph: trace[graph](network) for graph in graphs}
+
+
+def write(
+    network: Classifier,
+    folder: Path,
+    traced: Mapping[str, Any],
+    *,
+    name: str = "random weights",
+    precision: str = "fp32",
+    at: str = "embeddings",
+    checks: Mapping[str, Any] | None = None,
+) -> Bundle:
+    """A bundle of traced graphs, in a precision."""
+    converted = {graph: CONVERT[precision](made) for graph, made in traced.items()}
+    pad_id = int(network.hf.config.pad_token_id)
     folder.mkdir(parents=True, exist_ok=True)
-    weights.save(traced, folder)
+    weights.save(converted, folder)
     save_tokenizer(network.tokenizer, folder)
     described = {
         graph: Graph(
@@ -54,7 +83,7 @@ def save(
             tuple(node.name for node in made.graph.output),
             precision,
         )
-        for graph, made in traced.items()
+        for graph, made in converted.items()
     }
     manifest = Manifest(
         name=name,
@@ -69,7 +98,7 @@ def save(
         tokenizer="tokenizer.json",
         max_length=network.encoding.max_length,
         pad_id=pad_id,
-        noise={"at": at} if "perturbed" in graphs else {},
+        noise={"at": at} if "perturbed" in traced else {},
         checks=dict(checks or {}),
     )
     return bundles.save(folder, manifest)

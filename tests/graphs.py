@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -19,8 +20,22 @@ Feeds = dict[str, npt.NDArray[np.generic]]
 KINDS = ("plain", "perturbed", "paired")
 
 
-def make(encoder: Path, folder: Path, *, prompts: bool = False, at: str = "embeddings") -> Bundle:
+def make(
+    encoder: Path,
+    folder: Path,
+    *,
+    prompts: bool = False,
+    at: str = "embeddings",
+    precision: str = "fp32",
+) -> Bundle:
     """A bundle with plain and perturbed graphs, and with paired ones unless it has prompts."""
+    return make_each(encoder, {precision: folder}, prompts=prompts, at=at)[precision]
+
+
+def make_each(
+    encoder: Path, folders: Mapping[str, Path], *, prompts: bool = False, at: str = "embeddings"
+) -> dict[str, Bundle]:
+    """The same in several precisions, each in its folder: to trace takes long, to convert does not."""
     import torch
     from xlt_training.loop import model
     from xlt_training.methods.soft_prompt import SoftPrompt
@@ -34,14 +49,14 @@ def make(encoder: Path, folder: Path, *, prompts: bool = False, at: str = "embed
     # As after training: fresh biases are all zero, and equal tensors are merged into one.
     for parameter in network.parameters():
         parameter.data += 0.02 * torch.randn(parameter.shape)
-    return random_bundles.save(
-        network,
-        folder,
-        name="toy",
-        graphs=KINDS[:2] if prompts else KINDS,
-        at=at,
-        checks={"lengths": {"histogram": {"5": 40, "17": 60, "30": 50, "61": 3}}},
-    )
+    traced = random_bundles.traced(network, KINDS[:2] if prompts else KINDS, at)
+    checks = {"lengths": {"histogram": {"5": 40, "17": 60, "30": 50, "61": 3}}}
+    return {
+        precision: random_bundles.write(
+            network, folder, traced, name="toy", precision=precision, at=at, checks=checks
+        )
+        for precision, folder in folders.items()
+    }
 
 
 def feeds(

@@ -9,6 +9,7 @@ XltError
 │   └── BundleTooNew     a format that this version does not know
 ├── DataError            a file of examples that can't be read
 ├── DependencyError      a package that is missing, doubled or too old
+├── OutOfMemory          a graph or a batch that a GPU has no room for
 ├── ExportRefused        the exported graph does not agree with the model
 ├── TooMuch              more than one request to a service may ask for
 └── ItemError            one text or pair that can't be classified; a value in its Prediction
@@ -80,6 +81,10 @@ class DataError(XltError):
 
 class DependencyError(XltError):
     code = "dependency"
+
+
+class OutOfMemory(XltError):
+    code = "out_of_memory"
 
 
 class ExportRefused(XltError):

@@ -172,6 +172,10 @@ def point_name(point: dict[str, Any]) -> str:
         )
         return f"{point['mode']} {point['loop']} {load}"
     who = point.get("peer") or f"{point['provider']} {point['precision']}"
+    if "graph" in point:
+        who = f"{who} {point['graph']}"
+    if "device" in point:
+        who = f"{who} GPU {point['device']}"
     return f"{who} {point['rows']} × {point['length']}"
 
 

@@ -2,13 +2,14 @@
 
 A run is timed from arrays in to arrays out, on the host's clock. On a GPU that is right only if
 nothing is under way when the clock starts and nothing when it stops: the results are copied back
-before a run returns, and the device is synchronised before each run besides. An event recorded on
-another stream than onnxruntime's would time something else.
+before a run returns, and the device is synchronised before each run besides. Beside it stand the copies
+alone, and the run by events on the session's own stream.
 """
 
 from __future__ import annotations
 
 import ctypes
+import statistics
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -18,9 +19,11 @@ from xlt_serve.bundle import Bundle
 from xlt_serve.errors import DependencyError, UsageError
 from xlt_serve.runtime.batching import BUDGET
 from xlt_serve.runtime.gpu import providers
+from xlt_serve.runtime.gpu.binding import Phases
 from xlt_serve.runtime.graph_io import Feeds
 from xlt_serve.runtime.open_graph import described, io_of, open_graph
 from xlt_serve.runtime.session import Options
+from xlt_serve.runtime.steps import Outputs
 
 
 def require(names: Sequence[str], device: int) -> None:
@@ -51,28 +54,34 @@ def measure(
     provider: str,
     wanted: Sequence[tuple[int, int]],
     *,
+    graph: str = "plain",
     threads: int = 0,
     device: int = 0,
     seconds: float = 2.0,
     warm_up: int = 10,
 ) -> tuple[list[dict[str, Any]], str]:
-    """A point for each shape, and the provider that was really active."""
-    options = Options(threads=threads, provider=provider, device=device)
+    """A point for each shape, and the provider that was really active. ``ran``: what ran for the shape
+    that was asked for: on GPUs it is padded to a bucket, and cut where a bucket holds fewer rows."""
+    options = Options(threads=threads, provider=provider, device=device, events=True)
     begun = time.perf_counter()
-    session = open_graph(bundle, "plain", options, BUDGET)
+    session = open_graph(bundle, graph, options, BUDGET)
     start = time.perf_counter() - begun
     wait = synchroniser() if provider != "cpu" else _nothing
     points = []
     for rows, length in wanted:
-        feeds = batch(bundle, rows, length)
-        times = timed(lambda feeds=feeds: session.run(feeds), seconds, warm_up, wait)  # type: ignore[misc]
+        feeds = batch(bundle, rows, length, graph)
+        phases = Recorded(session)
+        times = timed(lambda feeds=feeds, run=phases.run: run(feeds), seconds, warm_up, wait)  # type: ignore[misc]
         found = summary(times)
         points.append(
             {
                 "provider": provider,
-                "precision": bundle.manifest.graphs["plain"].precision,
+                "precision": bundle.manifest.graphs[graph].precision,
+                **({} if graph == "plain" else {"graph": graph}),
                 "rows": rows,
                 "length": length,
+                "ran": [dict(sizes) for sizes in session.ran(feeds)],
+                **phases.medians(warm_up),
                 "latency_ms": found,
                 "stable": is_stable(times),
                 "tokens_per_second": round(1000 * rows * length / found["mean"], 1),
@@ -105,16 +114,38 @@ def timed(
             return out
 
 
-def batch(bundle: Bundle, rows: int, length: int) -> Feeds:
+class Recorded:
+    """A session whose runs leave their parts behind: copies, and the device's own time."""
+
+    def __init__(self, session: Any) -> None:
+        self.session, self.parts = session, list[Phases]()
+
+    def run(self, feeds: Feeds) -> Outputs:
+        out: Outputs = self.session.run(feeds)
+        if (found := getattr(self.session, "phases", None)) is not None:
+            self.parts.append(found)
+        return out
+
+    def medians(self, warm_up: int) -> dict[str, float]:
+        """In milliseconds, of what follows the warm-up; nothing where there is no device. Where a batch
+        ran in several pieces, of the last of them."""
+        out = {}
+        for name in ("copy_in", "run", "copy_out", "device"):
+            values = [getattr(part, name) for part in self.parts[warm_up:]]
+            if values and None not in values:
+                out[f"{name}_ms"] = round(statistics.median(values), 4)
+        return out
+
+
+def batch(bundle: Bundle, rows: int, length: int, graph: str = "plain") -> Feeds:
     """Random ids, all positions real: the slowest that the shape can be."""
-    io = io_of(bundle, "plain", described(bundle, "plain"))
+    io = io_of(bundle, graph, described(bundle, graph))
     return io.example(io.sizes(rows, length))
 
 
 def synchroniser(load: Callable[[str], Any] = ctypes.CDLL) -> Callable[[], None]:
     """A function that returns when the GPU has nothing left to do."""
-    major = str(getattr(providers.runtime(), "cuda_version", "") or "12").split(".")[0]
-    library = load(f"libcudart.so.{major}")
+    library = load(f"libcudart.so.{providers.cuda_major(providers.runtime())}")
 
     def wait() -> None:
         if code := library.cudaDeviceSynchronize():

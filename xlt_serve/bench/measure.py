@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,8 @@ from xlt_serve.bench import grid, nvml, peers, served, texts
 from xlt_serve.bench.compare import point_name
 from xlt_serve.bench.machine import machine, warnings
 from xlt_serve.bench.served import Load, Say
+from xlt_serve.bundle import Bundle
+from xlt_serve.errors import UsageError
 
 SCHEMA = Path(__file__).parent / "schema.json"
 
@@ -27,7 +29,8 @@ class Plan:
     rows: Sequence[int] = (1, 8, 32)
     lengths: Sequence[int] = (16, 32, 64, 128)
     threads: int = 0
-    device: int = 0
+    devices: Sequence[int] = (0,)
+    graphs: Sequence[str] = ("plain",)
     seconds: float = 2.0
     serve: bool = False
     load: Load = field(default_factory=lambda: Load(texts.mixed(512)))
@@ -56,7 +59,7 @@ class Measured:
 def run(plan: Plan, say: Say) -> dict[str, Any]:
     """A report as in ``schema.json``."""
     here = machine()
-    with nvml.watched(plan.device) as gpu:
+    with nvml.watched(plan.devices[0]) as gpu:
         found = _of_url(plan, say) if is_url(plan.target) else _of_bundle(plan, say)
     return {
         "format": 1,
@@ -88,21 +91,26 @@ def _of_url(plan: Plan, say: Say) -> Measured:
 def _of_bundle(plan: Plan, say: Say) -> Measured:
     # Everything that is wrong is said before anything is measured.
     wanted = peers.chosen(plan.against)
-    grid.require(plan.providers, plan.device)
+    for device in plan.devices:
+        grid.require(plan.providers, device)
     bundle = bundles.load(plan.target)
     shapes = grid.shapes(plan.rows, plan.lengths, bundle.manifest.max_length)
     found = Measured(f"{bundle.manifest.name} {bundle.manifest.version}")
-    for provider in plan.providers:
+    for provider, device, graph in _grids(plan, bundle):
         points, active = grid.measure(
             bundle,
             provider,
             shapes,
+            graph=graph,
             threads=plan.threads,
-            device=plan.device,
+            device=device,
             seconds=plan.seconds,
         )
+        if len(plan.devices) > 1 and provider != "cpu":
+            points = [{**point, "device": device} for point in points]
         found.points += points
-        found.providers.append(active)
+        if active not in found.providers:
+            found.providers.append(active)
         for point in points:
             say(_line(point))
     if unstable := [point for point in found.points if not point["stable"]]:
@@ -117,6 +125,18 @@ def _of_bundle(plan: Plan, say: Say) -> Measured:
         with served.serving(str(bundle.path), plan.providers[0]) as url:
             found.add(*served.measure(url, plan.load, say))
     return found
+
+
+def _grids(plan: Plan, bundle: Bundle) -> Iterator[tuple[str, int, str]]:
+    """(provider, GPU, graph) of each grid."""
+    if unknown := sorted(set(plan.graphs) - {*bundle.manifest.graphs, "all"}):
+        known = ", ".join(bundle.manifest.graphs)
+        raise UsageError(f"--graphs {unknown[0]}", f"is none of the bundle's: {known}")
+    graphs = bundle.manifest.graphs if "all" in plan.graphs else plan.graphs
+    for provider in plan.providers:
+        for device in plan.devices if provider != "cpu" else plan.devices[:1]:
+            for graph in graphs:
+                yield provider, device, graph
 
 
 def write(report: dict[str, Any], file: Path) -> None:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import importlib
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
+
+from xlt_serve.errors import XltError
+from xlt_serve.runtime.gpu.providers import Load, gpu
 
 SLOWED = {0x4: "power cap", 0x8: "hardware", 0x20: "heat", 0x40: "heat", 0x80: "power brake"}
 """NVML's reasons for lower clocks that spoil a measurement."""
@@ -20,6 +24,18 @@ def driver() -> Any | None:
     except Exception:  # its errors are many, and all mean that there is no NVML
         return None
     return nvml
+
+
+def handle_of(nvml: Any, device: int, load: Load = ctypes.CDLL) -> Any:
+    """By its identity: NVML counts all GPUs of the machine, the driver those of CUDA_VISIBLE_DEVICES."""
+    try:
+        uuid = gpu(device, load).uuid
+    except (XltError, OSError, AttributeError):  # a GPU that only NVML can see
+        return nvml.nvmlDeviceGetHandleByIndex(device)
+    try:
+        return nvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}")
+    except Exception:  # a slice of a GPU has an identity of its own
+        return nvml.nvmlDeviceGetHandleByUUID(f"MIG-{uuid}")
 
 
 def read(nvml: Any, handle: Any) -> dict[str, float]:
@@ -48,7 +64,7 @@ def watched(device: int, every: float = 0.1, nvml: Any | None = None) -> Iterato
     if nvml is None:
         yield out
         return
-    handle = nvml.nvmlDeviceGetHandleByIndex(device)
+    handle = handle_of(nvml, device)
     seen: list[dict[str, float]] = []
     stop = threading.Event()
 

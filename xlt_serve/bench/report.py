@@ -141,7 +141,9 @@ def _grids(points: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:
 
 
 def _kind(point: dict[str, Any]) -> str:
-    return str(point.get("peer") or f"{point['provider']} {point['precision']}")
+    if "peer" in point:
+        return str(point["peer"])
+    return point_name(point).rsplit(" ", 3)[0]
 
 
 def _table(points: list[dict[str, Any]]) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from xlt_serve.cli import options as common
 from xlt_serve.cli.parser import command, words
 from xlt_serve.errors import UsageError, XltError
 
@@ -61,7 +62,16 @@ def add(commands: Any) -> None:
     group.add_argument("--rows", type=_numbers, default=[1, 8, 32], metavar="1,8,32")
     group.add_argument("--lengths", type=_numbers, default=[16, 32, 64, 128], metavar="16,32,…")
     group.add_argument("--threads", type=int, default=0, help="default: all cores")
-    group.add_argument("--device", type=int, default=0, metavar="N", help="number of the GPU")
+    group.add_argument(
+        "--device", default=None, metavar="0,1|all", help="numbers of GPUs, each by itself (0)"
+    )
+    group.add_argument(
+        "--graphs",
+        type=words,
+        default=["plain"],
+        metavar="plain,perturbed,…",
+        help="or all (default: plain)",
+    )
     group.add_argument("--serve", action="store_true", help="serve it, and measure that, too")
     group.add_argument(
         "--against",
@@ -162,13 +172,19 @@ def plan(options: argparse.Namespace, earlier: Mapping[str, Sequence[float]]) ->
         rows=options.rows,
         lengths=options.lengths,
         threads=options.threads,
-        device=options.device,
+        devices=devices_of(options) or (0,),
+        graphs=options.graphs,
         seconds=options.seconds or 2.0,
         serve=options.serve,
         load=Load(given, **served),
         against=options.against,
         checkpoint=options.checkpoint,
     )
+
+
+def devices_of(options: argparse.Namespace) -> tuple[int, ...]:
+    gpus = [provider for provider in options.provider if provider != "cpu"]
+    return common.devices_of(options.device, gpus[0] if gpus else "cpu")
 
 
 def _compare(before: dict[str, Any], after: dict[str, Any], limit: float, gate: bool) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from xlt_serve import bundle as bundles
+from xlt_serve.cli import options as common
 from xlt_serve.cli.parser import command, words
 from xlt_serve.errors import DependencyError, UsageError
 
@@ -21,7 +22,7 @@ def add(commands: Any) -> None:
         "one bundle, GPU, TensorRT and onnxruntime; another of these builds another engine.",
     )
     sub.add_argument("bundle", metavar="BUNDLE", help="shipped name or folder, fp16 or fp32")
-    sub.add_argument("--device", type=int, default=0, metavar="N", help="number of the GPU")
+    common.add_devices(sub)
     sub.add_argument(
         "--cache",
         type=Path,
@@ -39,9 +40,12 @@ def run(options: argparse.Namespace) -> None:
     from xlt_serve.runtime.session import Options
 
     bundle = bundles.load(options.bundle)
-    settings = Options(provider="tensorrt", device=options.device, cache=options.cache)
+    graphs = options.graphs or list(bundle.manifest.graphs)
+    engine.refuse_unfit(bundle, graphs)
     try:
-        for built in engine.build(bundle, options.graphs or list(bundle.manifest.graphs), settings):
-            print(engine.report(built), flush=True)
+        for device in common.devices_of(options.device, "tensorrt") or (0,):
+            settings = Options(provider="tensorrt", device=device, cache=options.cache)
+            for built in engine.build(bundle, graphs, settings):
+                print(engine.report(built), flush=True)
     except DependencyError as error:  # to ask for engines without a GPU is a wrong call
         raise UsageError(error.value, error.rule, error.remedy) from None

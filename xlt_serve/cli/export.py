@@ -105,14 +105,22 @@ def _add_optional(sub: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="with --vector: safetensors of a linear map (weight, bias) that it goes through",
     )
+    sub.add_argument(
+        "--untrained",
+        action="store_true",
+        help="CHECKPOINT is an encoder, a shipped name or folder: for measuring latency, answers mean nothing",
+    )
     sub.add_argument("--notes", default="", help="a line for the manifest")
     add_tables(sub, "tables of synonyms to serve with it")
 
 
 def run(options: argparse.Namespace) -> None:
-    (export,) = training_modules("exporting.checkpoint")
+    export, untrained = training_modules("exporting.checkpoint", "exporting.untrained")
     wanted = {field: getattr(options, field) for field in export.Order.__dataclass_fields__}
-    made = export.export(options.checkpoint, options.out, export.Order(**wanted))
+    if options.untrained:
+        made = untrained.export(str(options.checkpoint), options.out, export.Order(**wanted))
+    else:
+        made = export.export(options.checkpoint, options.out, export.Order(**wanted))
     size = sum(file.stat().st_size for file in made.path.rglob("*") if file.is_file())
     print(
         f"bundle: {made.path} ({made.manifest.name} {made.manifest.version}, {size / 1e6:.1f} MB)"

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from xlt_serve import modes
+from xlt_serve.errors import DependencyError, UsageError
 from xlt_serve.modes.smoothed import Smoothing
 from xlt_serve.types import LONG_CHOICES, Settings
 
@@ -16,6 +17,31 @@ PROVIDERS = ("cpu", "cuda", "tensorrt")
 
 def add_provider(sub: Any, default: str | None = "cpu", said: str = "cpu") -> None:
     sub.add_argument("--provider", choices=PROVIDERS, default=default, help=f"default: {said}")
+
+
+def add_devices(sub: Any, said: str = "0") -> None:
+    sub.add_argument(
+        "--device", default=None, metavar="0,1|all", help=f"numbers of GPUs (default: {said})"
+    )
+
+
+def devices_of(said: str | None, provider: str) -> tuple[int, ...]:
+    """The GPUs that were named; none if it was not said."""
+    from xlt_serve.runtime.gpu import devices, providers
+
+    if said is None:
+        return ()
+    if provider == "cpu":
+        raise UsageError(
+            "--device", "is for GPUs", "give --provider cuda or tensorrt, or leave it out"
+        )
+    try:
+        found = devices.numbers(said)
+        for number in found:
+            providers.gpu(number)
+    except DependencyError as error:  # to ask for a GPU where there is none is a wrong call
+        raise UsageError(error.value, error.rule, error.remedy) from None
+    return found
 
 
 def add_reading(sub: Any) -> None:

@@ -62,6 +62,14 @@ def add(commands: Any) -> None:
         "--workers", type=int, default=0, metavar="N", help="default: a core each; with ray: actors"
     )
     common.add_provider(sub)
+    common.add_devices(sub)
+    sub.add_argument(
+        "--budget",
+        type=int,
+        default=0,
+        metavar="TOKENS",
+        help="padded, of one run (default: by provider)",
+    )
     sub.add_argument(
         "--window", type=int, default=4096, metavar="ROWS", help="sorted by length at a time"
     )
@@ -100,6 +108,8 @@ def run(options: argparse.Namespace) -> None:
         prefix=options.prefix,
         window=options.window,
         provider=options.provider,
+        devices=common.devices_of(options.device, options.provider),
+        budget=options.budget,
         engine=options.engine,
         workers=options.workers,
         strict=options.strict,

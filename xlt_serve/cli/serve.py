@@ -36,6 +36,7 @@ def add(commands: Any) -> None:
         "--workers", type=int, default=None, help="processes (default: XLT_WORKERS, else 1)"
     )
     common.add_provider(sub, default=None, said="XLT_PROVIDER, else cpu")
+    common.add_devices(sub, "XLT_DEVICE, else 0; a worker each")
     common.add_translators(sub)
     common.add_tables(sub, "tables of synonyms, before the bundles' own", "tables")
     sub.add_argument(
@@ -75,8 +76,12 @@ def prepared(options: argparse.Namespace) -> dict[str, str]:
 
     given = ",".join(options.bundle)
     wanted = settings.read(os.environ | ({"XLT_BUNDLES": given} if given else {}))
-    workers = wanted.workers if options.workers is None else options.workers
     provider = options.provider or wanted.provider
+    devices = common.devices_of(options.device, provider) or wanted.devices
+    told = options.workers is not None or os.environ.get("XLT_WORKERS")
+    workers = wanted.workers if options.workers is None else options.workers
+    if devices and not told:
+        workers = len(devices)
     if workers < 1:
         raise UsageError(f"--workers {workers}", "must be at least 1")
     if not 1 <= options.port <= 65535:
@@ -100,6 +105,7 @@ def prepared(options: argparse.Namespace) -> dict[str, str]:
         "XLT_BUNDLES": places,
         "XLT_HOST": options.host or wanted.host or "127.0.0.1",
         "XLT_PROVIDER": provider,
+        **({"XLT_DEVICE": ",".join(map(str, devices))} if devices else {}),
         "XLT_WORKERS": str(workers),
         "XLT_THREADS": str(threads),
         **({"XLT_TRANSLATORS": str(options.translators.absolute())} if options.translators else {}),

@@ -1,5 +1,5 @@
 """What an ONNX file says of itself, read without the onnx package: inputs, outputs, weight types,
-and the files beside it that it reads.
+nodes, and the files beside it that it reads.
 
 Serving does not install onnx, and onnxruntime shows a graph's inputs only after it has opened it,
 which for TensorRT takes minutes and needs the shapes first. The few fields wanted here are easy to
@@ -60,15 +60,27 @@ class ExternalData:
 
 
 @dataclass(frozen=True, slots=True)
+class Node:
+    """A node of the main graph; its name may be empty."""
+
+    name: str
+    operator: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class OnnxFile:
     """``matrices``: element types of the weights with two dimensions or more; ``external``: what it
-    reads of other files; ``operators``: all that its nodes are called."""
+    reads of other files; ``operators``: all that its nodes are called, also those of branches."""
 
     inputs: dict[str, Value]
     outputs: dict[str, Value]
     matrices: frozenset[int]
     external: frozenset[ExternalData]
     operators: frozenset[str]
+    nodes: tuple[Node, ...]
+    constants: frozenset[str]
 
     @property
     def precision(self) -> str:
@@ -88,13 +100,15 @@ def read(file: Path) -> OnnxFile:
         external, operators = _contents(content)
         weights = [_tensor(found) for found in _bytes(graph, 5)]
         matrices = frozenset(kind for kind, rank in weights if rank >= 2)
-        named = {_text(found, 1) for found in _bytes(graph, 5)}
+        named = {_text(found, 8) for found in _bytes(graph, 5)}
         return OnnxFile(
             {_text(v, 1): _value(v) for v in _bytes(graph, 11) if _text(v, 1) not in named},
             {_text(v, 1): _value(v) for v in _bytes(graph, 12)},
             matrices,
             external,
             operators,
+            tuple(_node(found) for found in _bytes(graph, 1)),
+            frozenset(named),
         )
     except (StopIteration, IndexError, ValueError):
         raise BundleError(file, "is no ONNX graph", "export the bundle again") from None
@@ -184,6 +198,11 @@ def _text(message: bytes, field: int) -> str:
 
 def _number(message: bytes, field: int) -> int:
     return next((v for n, v in _fields(message) if n == field and isinstance(v, int)), 0)
+
+
+def _node(message: bytes) -> Node:
+    inputs, outputs = ([value.decode() for value in _bytes(message, n)] for n in (1, 2))
+    return Node(_text(message, 3), _text(message, _OPERATOR), tuple(inputs), tuple(outputs))
 
 
 def _tensor(message: bytes) -> tuple[int, int]:

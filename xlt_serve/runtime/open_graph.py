@@ -2,54 +2,74 @@
 
 from __future__ import annotations
 
-from pathlib import PurePosixPath
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from xlt_serve.bundle import MANIFEST, Bundle
 from xlt_serve.errors import BundleAltered, BundleError, UsageError
 from xlt_serve.runtime import onnx_file as onnxfile
 from xlt_serve.runtime.gpu import buckets as bucketing
-from xlt_serve.runtime.gpu import providers, tensorrt
+from xlt_serve.runtime.gpu import engine_cache, providers, tensorrt
 from xlt_serve.runtime.gpu.binding import BoundSession
 from xlt_serve.runtime.gpu.buckets import Buckets
+from xlt_serve.runtime.gpu.devices import Spread
 from xlt_serve.runtime.gpu.tensorrt import EngineCache, Profile
 from xlt_serve.runtime.graph_io import GRAPHS, NOISE, GraphIO, PerturbedIO
 from xlt_serve.runtime.onnx_file import OnnxFile
 from xlt_serve.runtime.session import Options, Session
 
 
-def open_graph(bundle: Bundle, graph: str, options: Options | None, budget: int) -> Session:
-    """On the CPU a plain session; on GPUs one bound to buffers of the bundle's buckets."""
+def open_graph(
+    bundle: Bundle, graph: str, options: Options | None, budget: int
+) -> Session | Spread:
+    """On the CPU a plain session; on GPUs one bound to buffers of the bundle's buckets, on each."""
     options = options or Options()
+    if options.provider != "cpu" and len(options.devices) > 1:
+        each = [replace(options, device=device, devices=()) for device in options.devices]
+        return Spread([open_on_one(bundle, graph, one, budget) for one in each])
+    if options.devices:
+        options = replace(options, device=options.devices[0], devices=())
+    return open_on_one(bundle, graph, options, budget)
+
+
+def open_on_one(bundle: Bundle, graph: str, options: Options, budget: int) -> Session:
     found = described(bundle, graph)
     file = bundle.file(bundle.manifest.graphs[graph].file)
     if options.provider == "cpu":
         return Session(file, options)
     buckets = buckets_of(bundle, budget)
-    provider_options = None
-    if options.provider == "tensorrt":
-        tensorrt.require_precision(bundle, graph)
-        chosen, cache = engine_of(bundle, graph, options, buckets)
-        provider_options = tensorrt.options(
-            chosen, cache, device=options.device, workspace=options.memory
-        )
-        cache.folder.mkdir(parents=True, exist_ok=True)
-        if cache.context.is_file():
-            file, provider_options = cache.context, tensorrt.reopened(provider_options)
-    try:
+    io = io_of(bundle, graph, found)
+
+    def opened(file: Path, given: Mapping[str, str] | None = None) -> BoundSession:
         return BoundSession(
             file,
             options,
-            provider_options,
+            given,
             inputs=found.inputs,
             outputs=found.outputs,
             buckets=buckets,
-            io=io_of(bundle, graph, found),
+            io=io,
         )
+
+    if options.provider == "cuda":
+        return opened(file)
+    tensorrt.require_precision(bundle, graph)
+    chosen, cache = engine_of(bundle, graph, options, buckets)
+    given = partial(tensorrt.options, chosen, device=options.device, workspace=options.memory)
+    if not cache.context.is_file():
+        with engine_cache.turn(cache.folder):
+            if not cache.context.is_file():  # else another process has just built it
+                with engine_cache.building(cache) as here:
+                    opened(file, given(here))
+    try:
+        # Also what has just been built: as every later start opens it.
+        return opened(cache.context, tensorrt.reopened(given(cache)))
     except BundleError as error:
-        if file.parent == bundle.path:
-            raise
-        raise BundleError(file, error.rule, f"delete it and run xlt engine {bundle.path}") from None
+        remedy = f"delete it and run xlt engine {bundle.path}"
+        raise BundleError(cache.context, error.rule, remedy) from None
 
 
 def described(bundle: Bundle, graph: str) -> OnnxFile:
@@ -142,10 +162,12 @@ def engine_of(
 
 
 def machine(device: int) -> str:
-    """What an engine depends on besides its graph: onnxruntime, TensorRT and the kind of GPU."""
+    """What an engine depends on besides its graph: versions, and the GPU, whose siblings of the same
+    architecture it may suit badly."""
     ort = providers.runtime()
     providers.require(ort, "tensorrt", device)
-    capability = providers.gpu(device).capability
+    gpu = providers.gpu(device)
     return (
-        f"onnxruntime {ort.__version__}, TensorRT {providers.tensorrt_version()}, sm {capability}"
+        f"onnxruntime {ort.__version__}, TensorRT {providers.tensorrt_version()}, {gpu.name}, "
+        f"sm {gpu.capability}, driver {providers.driver_version()}"
     )

@@ -10,17 +10,21 @@ from typing import Any
 
 import numpy.typing as npt
 
-from xlt_serve.errors import BundleError, DependencyError, UsageError, first_line
-from xlt_serve.runtime.gpu import providers
+from xlt_serve.errors import BundleError, DependencyError, OutOfMemory, UsageError, first_line
+from xlt_serve.runtime import onnx_file as onnxfile
+from xlt_serve.runtime.gpu import memory, placement, providers
+from xlt_serve.runtime.gpu.placement import Place
+from xlt_serve.runtime.shapes import Sizes, sizes_of
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
     """``threads`` 0: all cores of this process; ``spin``: they wait for one another awake within a run,
     which saves up to a sixth of its time on cores of their own, and costs dearly on shared ones.
-    The others are for GPUs: ``device``: its number;
+    The others are for GPUs: ``device``: its number; ``devices``: several, each run takes one that is free;
     ``memory`` bytes that onnxruntime may take of it, 0 for all; ``cuda_graphs``: replay a captured
-    graph for each bucket; ``cache``: the folder of TensorRT engines, by default the user's."""
+    graph for each bucket; ``events``: time runs on the device's clock, for measuring;
+    ``cache``: the folder of TensorRT engines, by default the user's."""
 
     threads: int = 0
     provider: str = "cpu"
@@ -29,6 +33,8 @@ class Options:
     cuda_graphs: bool = False
     cache: Path | None = None
     spin: bool = False
+    events: bool = False
+    devices: tuple[int, ...] = ()
 
 
 def check(options: Options) -> None:
@@ -96,6 +102,9 @@ class Session:
                 enable_fallback=0,  # else a failing run is quietly repeated on the CPU
             )
         except Exception as error:  # onnxruntime's errors share no base class but this
+            if options.provider != "cpu" and memory.SAYS.search(str(error)):
+                rule = f"needs more memory than GPU {options.device} has left"
+                raise OutOfMemory(graph, rule, memory.ROOM) from None
             raise BundleError(
                 graph, f"can't be opened by onnxruntime {ort.__version__} ({first_line(error)})"
             ) from None
@@ -115,15 +124,22 @@ class Session:
         values = self._session.run(None, dict(feeds))
         return dict(zip(self.outputs, values, strict=True))
 
-    def assigned(self) -> list[tuple[str, str]]:
-        """(provider, operator) of every node, where onnxruntime was told to record it."""
-        ask = getattr(self._session, "get_provider_graph_assignment_info", None)
-        if ask is None:  # onnxruntime before 1.24
-            return []
-        return [(part.ep_name, node.op_type) for part in ask() for node in part.get_nodes()]
+    def ran(self, feeds: Mapping[str, npt.NDArray[Any]]) -> list[Sizes]:
+        """The sizes that these inputs run at: their own, but for a session with buckets."""
+        return [sizes_of(self.dims, feeds)]
+
+    def assigned(self) -> list[Place]:
+        """Where every node runs; on a CPU onnxruntime is not told to record it."""
+        parts = self._session.get_provider_graph_assignment_info()
+        return [Place(p.ep_name, n.op_type, n.name) for p in parts for n in p.get_nodes()]
 
     def _refuse_other_providers(self, graph: Path, name: str) -> None:
-        if wrong := providers.misplaced(self.assigned(), name):
+        """TensorRT must take all of a graph, CUDA all but the arithmetic of shapes."""
+        allowed: frozenset[tuple[str, str]] = frozenset()
+        if name == "cuda":
+            file = onnxfile.read(graph)
+            allowed = placement.shape_arithmetic(file.nodes, file.constants)
+        if wrong := placement.misplaced(self.assigned(), self.provider, allowed):
             shown = ", ".join(f"{count} {op}" for op, count in wrong.items())
             raise BundleError(
                 graph,

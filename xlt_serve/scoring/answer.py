@@ -30,7 +30,7 @@ class Predictor(Protocol):
 
 
 def opened(bundle: Bundle, order: Order) -> Classifier:
-    options = Options(threads=1, provider=order.provider)
+    options = Options(threads=1, provider=order.provider, devices=order.devices)
     translators = None
     if order.translators is not None:
         # A file is in no hurry, and the engines' own time-outs hold.
@@ -48,9 +48,9 @@ def refuse_unfit(bundle: Bundle, order: Order) -> None:
 
 
 def workers_of(order: Order) -> int:
-    """On a GPU two: one prepares while the other runs. With translators twice as many: while some
+    """Two for each GPU: one prepares while the other runs. With translators twice as many: while some
     wait for their translations, the others run."""
-    least = available_cores() if order.provider == "cpu" else 2
+    least = available_cores() if order.provider == "cpu" else 2 * max(1, len(order.devices))
     return order.workers or (2 * least if order.translators else least)
 
 

@@ -31,7 +31,7 @@ class Order:
     and ``translation`` name columns; ``work``: the folder for what is not finished yet, by default
     beside the output; ``workers``: cores, or Ray actors, 0 for all. ``translators``: a TOML file of
     engines; ``tables``: language → file of synonyms; ``encoding`` and ``delimiter``: of text files that
-    are not in UTF-8, of CSV that has another than a comma."""
+    are not in UTF-8, of CSV that has another than a comma; ``devices``: numbers of GPUs."""
 
     source: str
     out: str
@@ -50,6 +50,7 @@ class Order:
     window: int = MOST_ROWS
     budget: int = 0  # 0: what suits the provider
     provider: str = "cpu"
+    devices: tuple[int, ...] = ()
     engine: str = "local"
     workers: int = 0
     strict: bool = False
@@ -62,6 +63,10 @@ class Order:
         if self.engine == "ray" and PIPE in (self.source, self.out):
             raise UsageError(
                 "-", "a pipe has one end; engine ray reads and writes files", "use engine local"
+            )
+        if self.devices and self.engine == "ray":
+            raise UsageError(
+                "--device", "is for engine local: Ray gives each actor a GPU itself", "leave it out"
             )
         if not self.budget:
             object.__setattr__(self, "budget", default_budget(self.provider))

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from xlt_serve.bundle import Bundle
 from xlt_serve.classifier import Classifier
+from xlt_serve.runtime.gpu.devices import worker_device
 from xlt_serve.runtime.graph_io import GRAPHS
 from xlt_serve.runtime.session import Options
 from xlt_serve.serving import rehearsal, sealed
@@ -49,7 +50,10 @@ class Loader:
         """Loaded and warm: a client's first request must not be the one that opens a graph."""
         classifier = Classifier(
             bundle,
-            Options(threads=self.threads, provider=self.environment.provider),
+            Options(
+                threads=self.threads, provider=self.environment.provider, device=self._device()
+            ),
+            self.environment.budget or None,
             translators=self.translators,
             synonyms=self.environment.synonyms,
         )
@@ -58,6 +62,14 @@ class Loader:
                 self.scheduler.open(classifier.runners, graph)
         warm_up(classifier, self.scheduler.open(classifier.runners, "plain")[1])
         return classifier
+
+    def _device(self) -> int:
+        """The GPU of this worker: BentoML counts its workers."""
+        if len(self.environment.devices) < 2:
+            return worker_device(self.environment.devices, None)
+        from bentoml import server_context
+
+        return worker_device(self.environment.devices, server_context.worker_index)
 
 
 def give_back() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from xlt_serve import bundle as bundles
 from xlt_serve.errors import UsageError
+from xlt_serve.runtime.gpu import devices
 from xlt_serve.serving import clients, cors
 from xlt_serve.serving.admission import Limits
 from xlt_serve.serving.clients import Network
@@ -41,8 +42,12 @@ class Environment:
 
     bundles: dict[str, str]
     provider: str = "cpu"
+    devices: tuple[int, ...] = ()  # numbers of GPUs, a worker each
     workers: int = bound(1, "XLT_WORKERS", "processes")
     threads: int = bound(0, "XLT_THREADS", "threads of each worker; 0: cores / workers", 0)
+    budget: int = bound(
+        0, "XLT_BUDGET", "padded tokens of one run; 0: 512 on a CPU, 4,096 on a GPU", 0
+    )
     streams: int = bound(0, "XLT_STREAMS", "runs at once on a CPU; 0: as many as threads", 0)
 
     max_connections: int = bound(
@@ -172,6 +177,7 @@ def read(environment: Mapping[str, str] | None = None) -> Environment:
             or ",".join(bundles.shipped() or [bundles.DEFAULT])
         ),
         provider=given.get("XLT_PROVIDER") or "cpu",
+        devices=devices.numbers(given["XLT_DEVICE"]) if given.get("XLT_DEVICE") else (),
         keys=_keys(given, "XLT_API_KEYS"),
         admin_keys=_keys(given, "XLT_ADMIN_KEYS"),
         scrape_keys=_keys(given, "XLT_SCRAPE_KEYS"),

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from xlt_serve.runtime import shapes
 from xlt_serve.runtime.graph_io import GraphIO, PairedIO, PerturbedIO, PlainIO
+from xlt_training.exporting.kernels import without_equal
 from xlt_training.loop.architectures import OPEN_LAYERS, longest
 from xlt_training.loop.method import Pairing
 from xlt_training.loop.network import Classifier
@@ -189,7 +190,7 @@ def _export(
     finally:
         registration.setLevel(level)
     assert program is not None
-    return without_traces(program.model_proto)
+    return without_equal(without_traces(program.model_proto))
 
 
 def without_traces(graph: onnx.ModelProto) -> onnx.ModelProto:

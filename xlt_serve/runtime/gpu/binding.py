@@ -8,19 +8,22 @@ addresses are what CUDA graphs need. It computes the same on the CPU, where it i
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from xlt_serve.runtime.gpu import providers
+from xlt_serve.runtime.gpu import memory, providers
 from xlt_serve.runtime.gpu.buckets import Buckets
+from xlt_serve.runtime.gpu.events import Events
 from xlt_serve.runtime.graph_io import Feeds, GraphIO
 from xlt_serve.runtime.onnx_file import Value
-from xlt_serve.runtime.session import Options, Session
+from xlt_serve.runtime.session import Options, Session, cuda_options
 from xlt_serve.runtime.shapes import Sizes, concrete, names, rounded, sizes_of
 from xlt_serve.runtime.steps import Outputs
 
@@ -28,6 +31,17 @@ SETS = 64
 """Sets of buffers that are kept; the oldest goes first. Captured CUDA graphs are never let go."""
 
 _TYPES = {1: np.float32, 6: np.int32, 7: np.int64, 9: np.bool_, 10: np.float16}
+
+
+@dataclass(frozen=True, slots=True)
+class Phases:
+    """Milliseconds of a run: copies to the device, the run, copies back, on the host's clock;
+    ``device``: from its first kernel to its last on the device's own, None where no events are kept."""
+
+    copy_in: float
+    run: float
+    copy_out: float
+    device: float | None
 
 
 @dataclass(slots=True)
@@ -56,7 +70,13 @@ class BoundSession(Session):
         io: GraphIO[Any],
         sets: int = SETS,
     ) -> None:
+        self._events: Events | None = None
+        if options.events and options.provider != "cpu":
+            self._events = Events(providers.runtime(), options.device)
+            given = cuda_options(options) if provider_options is None else provider_options
+            provider_options = {**given, "user_compute_stream": self._events.stream}
         super().__init__(graph, options, provider_options)
+        self.phases: Phases | None = None
         self.buckets = buckets
         self.dims = {name: value.dims for name, value in inputs.items()}
         names(self.dims | {name: value.dims for name, value in outputs.items()})
@@ -73,6 +93,11 @@ class BoundSession(Session):
             return parts[0]
         return {name: np.concatenate([part[name] for part in parts]) for name in self.outputs}
 
+    def ran(self, feeds: Mapping[str, npt.NDArray[Any]]) -> list[Sizes]:
+        return [
+            rounded(sizes_of(self.dims, part), self.buckets) for part in self._parts(dict(feeds))
+        ]
+
     def _parts(self, feeds: Feeds) -> list[Feeds]:
         """The batch in pieces that the largest bucket holds."""
         sizes = sizes_of(self.dims, feeds)
@@ -84,19 +109,34 @@ class BoundSession(Session):
     def _run(self, feeds: Feeds) -> Outputs:
         sizes = sizes_of(self.dims, feeds)
         shape = rounded(sizes, self.buckets)
-        with self._turn:
+        with self._turn, memory.told(shape, self._device[1]):
             buffers = self._buffers_for(shape)
+            moments = [time.perf_counter()]
             for name, array in feeds.items():
                 self._io.fill(name, buffers.host[name], array)
                 buffers.inputs[name].update_inplace(buffers.host[name])
             buffers.binding.synchronize_inputs()
-            self._session.run_with_iobinding(buffers.binding, buffers.settings)
-            buffers.binding.synchronize_outputs()
-            return {
+            moments.append(time.perf_counter())
+            device = self._launch(buffers)
+            moments.append(time.perf_counter())
+            out = {
                 # A copy: the buffer is the next run's.
                 name: np.array(buffers.outputs[name].numpy()[: sizes[str(value.dims[0])]])
                 for name, value in self._outputs.items()
             }
+            moments.append(time.perf_counter())
+            into, run, back = (1000 * (b - a) for a, b in pairwise(moments))
+            self.phases = Phases(into, run, back, device)
+            return out
+
+    def _launch(self, buffers: _Buffers) -> float | None:
+        """Run, and wait for the end of it; milliseconds by events, where there are some."""
+        if self._events is not None:
+            self._events.begin()
+        self._session.run_with_iobinding(buffers.binding, buffers.settings)
+        device = self._events.end() if self._events is not None else None
+        buffers.binding.synchronize_outputs()
+        return device
 
     def _buffers_for(self, sizes: Sizes) -> _Buffers:
         key = tuple(sorted(sizes.items()))
@@ -127,6 +167,9 @@ class BoundSession(Session):
         for name, value in outputs.items():
             binding.bind_ortvalue_output(name, value)
         settings = ort.RunOptions()
+        if self._events is not None:
+            # Else the second event is recorded only after the host has woken up.
+            settings.add_run_config_entry("disable_synchronize_execution_providers", "1")
         if self._cuda_graphs:
             self._captured += 1
             settings.add_run_config_entry("gpu_graph_id", str(self._captured))

@@ -11,6 +11,7 @@ from xlt_serve.bundle import Bundle
 from xlt_serve.runtime.batching import BUDGET
 from xlt_serve.runtime.gpu import tensorrt
 from xlt_serve.runtime.gpu.buckets import Buckets
+from xlt_serve.runtime.gpu.devices import Spread
 from xlt_serve.runtime.gpu.tensorrt import EngineCache
 from xlt_serve.runtime.graph_io import GraphIO
 from xlt_serve.runtime.open_graph import buckets_of, described, engine_of, io_of, open_graph
@@ -33,8 +34,7 @@ def build(
 ) -> Iterator[Built]:
     """Open each graph, which builds its engine unless it is there, and run every bucket."""
     found = {graph: described(bundle, graph) for graph in graphs}
-    for graph in graphs:
-        tensorrt.require_precision(bundle, graph)
+    refuse_unfit(bundle, graphs)
     buckets = buckets_of(bundle, budget)
     for graph in graphs:
         _, cache = engine_of(bundle, graph, options, buckets)
@@ -46,8 +46,15 @@ def build(
         yield Built(graph, cache, reused, seconds, timed)
 
 
+def refuse_unfit(bundle: Bundle, graphs: Sequence[str]) -> None:
+    """What is wrong with the bundle is said before a GPU is looked for."""
+    for graph in graphs:
+        described(bundle, graph)
+        tensorrt.require_precision(bundle, graph)
+
+
 def run_buckets(
-    session: Session, io: GraphIO[Any], buckets: Buckets
+    session: Session | Spread, io: GraphIO[Any], buckets: Buckets
 ) -> dict[tuple[int, int], float]:
     """(rows, length) → milliseconds of the second run; the first allocates."""
     out: dict[tuple[int, int], float] = {}

@@ -11,11 +11,13 @@ import ctypes
 import importlib
 import importlib.metadata
 import importlib.util
+import re
 import sys
-from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 from xlt_serve.errors import DependencyError, UsageError
 from xlt_serve.runtime.gpu.tensorrt import BELOW, LEAST
@@ -26,18 +28,27 @@ PROVIDERS = {
     "cuda": "CUDAExecutionProvider",
     "tensorrt": "TensorrtExecutionProvider",
 }
-HEAVY = ("Attention", "Gemm", "LayerNormalization", "MatMul", "MatMulInteger")
-"""Operators that must not be left to the CPU. Shapes and indices may: onnxruntime puts them there."""
+LEAST_RUNTIME = (1, 25)
+"""Of onnxruntime-gpu: the first whose CUDA provider has a kernel for all that we export, and that says
+where it runs each node. Shown by tests/xlt_serve/runtime/gpu/test_placement.py."""
+
+FOR_CUDA_12 = "onnxruntime-gpu[cuda,cudnn]>=1.25.1,<1.27"
+"""Later wheels are for CUDA 13."""
+
+DRIVERS = {12: "525 or later", 13: "580 or later"}
+"""That know a major version of CUDA."""
 
 Load = Callable[[str], Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """``capability``: major.minor; engines are built for one."""
+    """``capability``: major.minor; ``uuid``: without the ``GPU-`` that NVML writes before it."""
 
     device: int
     capability: str
+    name: str = ""
+    uuid: str = ""
 
 
 def runtime() -> Any:
@@ -71,7 +82,9 @@ def require(ort: Any, name: str, device: int = 0, load: Load = ctypes.CDLL) -> s
             "pip uninstall -y onnxruntime && pip install 'xlt-serve[gpu]' on a machine with CUDA",
         )
     if name != "cpu":
+        require_version(ort)
         gpu(device, load)
+        require_driver(ort, load)
         _load_packages(ort)
         require_cuda(ort, load)
     if name == "tensorrt":
@@ -79,10 +92,40 @@ def require(ort: Any, name: str, device: int = 0, load: Load = ctypes.CDLL) -> s
     return PROVIDERS[name]
 
 
+def require_version(ort: Any) -> None:
+    version = tuple(int(part) for part in ort.__version__.split(".")[:2])
+    if version < LEAST_RUNTIME:
+        least = _dotted(LEAST_RUNTIME)
+        raise DependencyError(
+            f"onnxruntime-gpu {ort.__version__}",
+            f"lacks kernels of our graphs, needed is >={least}",
+            f"pip install 'onnxruntime-gpu[cuda,cudnn]>={least}'",
+        )
+
+
 def gpu(device: int, load: Load = ctypes.CDLL) -> Gpu:
     """The GPU with this number, asked of the driver itself."""
     if device < 0:
         raise UsageError(f"device={device}", "must be 0 or more")
+    count, driver = gpus(load), load("libcuda.so.1")
+    if device >= count:
+        raise UsageError(f"device={device}", f"must be below {count}, the number of GPUs")
+    handle, major, minor = ctypes.c_int(0), ctypes.c_int(0), ctypes.c_int(0)
+    driver.cuDeviceGet(ctypes.byref(handle), device)
+    # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR
+    driver.cuDeviceGetAttribute(ctypes.byref(major), 75, handle)
+    driver.cuDeviceGetAttribute(ctypes.byref(minor), 76, handle)
+    name, uuid = ctypes.create_string_buffer(256), (ctypes.c_ubyte * 16)()
+    driver.cuDeviceGetName(name, 256, handle)
+    driver.cuDeviceGetUuid(ctypes.byref(uuid), handle)
+    capability = f"{major.value}.{minor.value}"
+    return Gpu(
+        device, capability, name.value.decode(errors="replace"), str(UUID(bytes=bytes(uuid)))
+    )
+
+
+def gpus(load: Load = ctypes.CDLL) -> int:
+    """How many the driver shows to this process."""
     driver = _loaded(load, "libcuda.so.1")
     if driver is None:
         raise DependencyError(
@@ -95,19 +138,40 @@ def gpu(device: int, load: Load = ctypes.CDLL) -> Gpu:
         raise DependencyError(
             "libcuda.so.1", "finds no usable GPU", "see nvidia-smi, or run with provider cpu"
         )
-    if device >= count.value:
-        raise UsageError(f"device={device}", f"must be below {count.value}, the number of GPUs")
-    handle, major, minor = ctypes.c_int(0), ctypes.c_int(0), ctypes.c_int(0)
-    driver.cuDeviceGet(ctypes.byref(handle), device)
-    # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR
-    driver.cuDeviceGetAttribute(ctypes.byref(major), 75, handle)
-    driver.cuDeviceGetAttribute(ctypes.byref(minor), 76, handle)
-    return Gpu(device, f"{major.value}.{minor.value}")
+    return count.value
+
+
+def cuda_major(ort: Any) -> int:
+    """The major version of CUDA that this onnxruntime was built for."""
+    return int(str(getattr(ort, "cuda_version", "") or "12").split(".")[0])
+
+
+def require_driver(ort: Any, load: Load = ctypes.CDLL) -> None:
+    """Within a major version of CUDA any driver will do, an older one not."""
+    major, version = cuda_major(ort), ctypes.c_int(0)
+    load("libcuda.so.1").cuDriverGetVersion(ctypes.byref(version))  # 12040 is 12.4
+    if version.value < 1000 * major:
+        spoken = f"{version.value // 1000}.{version.value % 1000 // 10}"
+        older = f", or pip install '{FOR_CUDA_12}'" if major > 12 <= version.value // 1000 else ""
+        raise DependencyError(
+            "the NVIDIA driver",
+            f"knows CUDA {spoken} at most, onnxruntime {ort.__version__} is built for CUDA {major}",
+            f"update it to {DRIVERS.get(major, 'a newer one')}{older}",
+        )
+
+
+def driver_version(file: Path = Path("/proc/driver/nvidia/version")) -> str:
+    """As the kernel's module says, also within a container; empty where it does not."""
+    try:
+        found = re.search(r"Module.*?\s(\d+\.\d[\d.]*)", file.read_text())
+    except OSError:
+        return ""
+    return found[1] if found else ""
 
 
 def require_cuda(ort: Any, load: Load = ctypes.CDLL) -> None:
     """The CUDA libraries of the major version that this onnxruntime was built for."""
-    major = str(getattr(ort, "cuda_version", "") or "12").split(".")[0]
+    major = cuda_major(ort)
     for library in (f"libcudart.so.{major}", f"libcublasLt.so.{major}", "libcudnn.so.9"):
         if _loaded(load, library) is None:
             raise DependencyError(
@@ -138,15 +202,6 @@ def tensorrt_version(load: Load = ctypes.CDLL) -> str:
             f"TensorRT {_dotted(version)}", f"is installed, needed is {wanted}", remedy
         )
     return f"{_dotted(version)}.{number % 100}"
-
-
-def misplaced(assigned: Iterable[tuple[str, str]], name: str) -> dict[str, int]:
-    """Operators (with their number) that run elsewhere than asked, from pairs (provider, operator).
-
-    TensorRT must take all of a graph; CUDA all that costs time.
-    """
-    elsewhere = Counter(op for provider, op in assigned if provider != PROVIDERS[name])
-    return {op: n for op, n in sorted(elsewhere.items()) if name == "tensorrt" or op in HEAVY}
 
 
 def _loaded(load: Load, library: str) -> Any | None:

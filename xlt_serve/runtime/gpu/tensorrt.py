@@ -16,7 +16,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from xlt_serve.bundle import Bundle
+from xlt_serve.bundle import MANIFEST, Bundle, digest
 from xlt_serve.errors import BundleError
 from xlt_serve.runtime.gpu.buckets import Buckets
 from xlt_serve.runtime.shapes import Dims, Sizes, concrete, corners
@@ -71,7 +71,7 @@ def cache_for(
 ) -> EngineCache:
     """``machine``: the versions and the GPU, since an engine runs on no other."""
     described = {
-        "bundle": bundle.manifest.version,
+        "bundle": [bundle.manifest.version, digest(bundle.file(MANIFEST))],
         "graph": graph,
         "precision": bundle.manifest.graphs[graph].precision,
         "profile": [chosen.least, chosen.common, chosen.largest],

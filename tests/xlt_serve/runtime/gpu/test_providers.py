@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,8 +19,22 @@ TENSORRT = ("libnvinfer.so.10", "libnvonnxparser.so.10")
 class Library:
     """Answers as the CUDA driver and TensorRT do."""
 
-    def __init__(self, gpus: int = 2, broken: int = 0, version: int = 101401) -> None:
-        self.gpus, self.broken, self.version = gpus, broken, version
+    def __init__(
+        self, gpus: int = 2, broken: int = 0, version: int = 101401, cuda: int = 12080
+    ) -> None:
+        self.gpus, self.broken, self.version, self.cuda = gpus, broken, version, cuda
+
+    def cuDriverGetVersion(self, out: Any) -> int:
+        out._obj.value = self.cuda
+        return 0
+
+    def cuDeviceGetName(self, out: Any, size: int, _: ctypes.c_int) -> int:
+        out.value = b"NVIDIA L4"
+        return 0
+
+    def cuDeviceGetUuid(self, out: Any, handle: ctypes.c_int) -> int:
+        out._obj[15] = handle.value
+        return 0
 
     def cuInit(self, _: int) -> int:
         return self.broken
@@ -49,10 +64,10 @@ def loader(*there: str, library: Library | None = None) -> providers.Load:
     return load
 
 
-def ort(*given: str) -> Any:
+def ort(*given: str, version: str = "1.31.1", cuda: str = "12.8") -> Any:
     names = [providers.PROVIDERS[name] for name in given]
     return SimpleNamespace(
-        __version__="1.31.1", cuda_version="12.8", get_available_providers=lambda: names
+        __version__=version, cuda_version=cuda, get_available_providers=lambda: names
     )
 
 
@@ -80,7 +95,8 @@ def test_a_machine_with_everything_passes() -> None:
     full, load = ort("cpu", "cuda", "tensorrt"), loader(*CUDA, *TENSORRT)
     for name, provider in providers.PROVIDERS.items():
         assert providers.require(full, name, 1, load) == provider
-    assert providers.gpu(1, load) == providers.Gpu(1, "8.6")
+    found = providers.gpu(1, load)
+    assert (found.device, found.capability, found.name) == (1, "8.6", "NVIDIA L4")
     assert providers.tensorrt_version(load) == "10.14.1"
 
 
@@ -150,10 +166,44 @@ def test_the_machine_without_a_driver() -> None:
         pytest.skip("this machine has an NVIDIA driver")
 
 
-def test_operators_that_run_elsewhere() -> None:
-    cpu, cuda, trt = (providers.PROVIDERS[name] for name in ("cpu", "cuda", "tensorrt"))
-    placed = [(cuda, "MatMul"), (cpu, "Shape"), (cpu, "MatMulInteger"), (cpu, "MatMulInteger")]
-    assert providers.misplaced(placed, "cuda") == {"MatMulInteger": 2}
-    assert providers.misplaced([(cuda, "MatMul"), (cpu, "Shape")], "cuda") == {}
-    assert providers.misplaced([(trt, "MatMul"), (cpu, "Shape")], "tensorrt") == {"Shape": 1}
-    assert providers.misplaced([(trt, "TRTKernel")], "tensorrt") == {}
+@pytest.mark.parametrize(
+    ("built_for", "driver", "remedy"),
+    [
+        (
+            "13.0",
+            12080,
+            "update it to 580 or later, or pip install 'onnxruntime-gpu[cuda,cudnn]>=1.2",
+        ),
+        ("13.0", 11080, "update it to 580 or later"),
+        ("12.8", 11080, "update it to 525 or later"),
+    ],
+)
+def test_a_driver_that_is_too_old(built_for: str, driver: int, remedy: str) -> None:
+    load = loader(*CUDA, library=Library(cuda=driver))
+    error = refusal(providers.require, ort("cuda", cuda=built_for), "cuda", 0, load)
+    assert error.value == "the NVIDIA driver"
+    assert f"knows CUDA {driver // 1000}.8 at most" in error.rule
+    assert error.remedy.startswith(remedy)
+    assert ("pip" in error.remedy) == (driver > 12000)
+
+
+def test_a_driver_of_the_same_major_version_will_do() -> None:
+    load = loader(*CUDA, library=Library(cuda=12000))
+    assert providers.require(ort("cuda"), "cuda", 0, load) == "CUDAExecutionProvider"
+
+
+def test_a_runtime_without_kernels_of_ours() -> None:
+    error = refusal(providers.require, ort("cuda", version="1.23.2"), "cuda", 0, loader(*CUDA))
+    assert error.value == "onnxruntime-gpu 1.23.2"
+    assert "pip install 'onnxruntime-gpu[cuda,cudnn]>=" in error.remedy
+
+
+def test_the_drivers_version_is_that_of_the_kernel_module(tmp_path: Path) -> None:
+    file = tmp_path / "version"
+    for line in (
+        "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar  5 22:23:56 UTC 2024",
+        "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  550.54.15  Release Build",
+    ):
+        file.write_text(line + "\nGCC version:  12.2.0\n")
+        assert providers.driver_version(file) == "550.54.15"
+    assert providers.driver_version(tmp_path / "none") == ""
