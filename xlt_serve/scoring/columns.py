@@ -70,6 +70,7 @@ def arrow_type(name: str, labels: Sequence[str]) -> Any:
         "lower_bound": pa.float64(),
         "mixed": pa.bool_(),
         "ratio": pa.float64(),
+        "quality": pa.float64(),
     }
     return kinds.get(name, text)
 

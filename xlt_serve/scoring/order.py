@@ -10,29 +10,35 @@ from typing import Any
 
 from xlt_serve import translation
 from xlt_serve.bundle import Bundle, digest
-from xlt_serve.errors import UsageError
+from xlt_serve.errors import DataError, UsageError
 from xlt_serve.files import codecs, places
 from xlt_serve.files.places import OUTPUTS, PIPE, Source
 from xlt_serve.files.window import MOST_ROWS
 from xlt_serve.runtime.batching import default_budget
+from xlt_serve.scoring import columns, tolerance
+from xlt_serve.scoring.choice import ALL, Choice
 
 FORMAT = 1
 """Of what a run leaves behind for the next; another number is never gone on with."""
 RECEIPT = ".score.json"
 """Beside the output: what it was made from and what is in it."""
 ENGINES = ("local", "ray")
+ADDED = "columns"
+"""Of an order: columns that modes have got since outputs were first written."""
 PACKAGES = ("onnxruntime", "onnxruntime-gpu", "tokenizers")
 """Another version of these may give other numbers or other tokens."""
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """One call of ``xlt score``. ``settings`` are those of ``Classifier.predict``; ``text``, ``pair``
-    and ``translation`` name columns; ``work``: the folder for what is not finished yet, by default
+    """One call of ``xlt score``. ``source``: a place or several; ``settings`` are those of
+    ``Classifier.predict``; ``text``, ``pair`` and ``translation`` name columns, ``keep`` or ``drop`` those
+    of the input's that are written or not, ``key`` one by which rows of a finished output are found
+    again; ``max_errors``: see ``tolerance``; ``work``: the folder for what is not finished yet, by default
     beside the output; ``workers``: cores, or Ray actors, 0 for all. ``translators``: a TOML file of
     engines; ``tables``: language → file of synonyms."""
 
-    source: str
+    source: str | tuple[str, ...]
     out: str
     bundle: str | None = None
     text: str | None = None
@@ -49,6 +55,10 @@ class Order:
     provider: str = "cpu"
     engine: str = "local"
     workers: int = 0
+    keep: tuple[str, ...] | None = None
+    drop: tuple[str, ...] = ()
+    key: str | None = None
+    max_errors: str | None = None
     strict: bool = False
     overwrite: bool = False
     work: str | None = None
@@ -56,7 +66,16 @@ class Order:
     def __post_init__(self) -> None:
         if self.engine not in ENGINES:
             raise UsageError(f"engine={self.engine!r}", f"must be one of {', '.join(ENGINES)}")
-        if self.engine == "ray" and PIPE in (self.source, self.out):
+        if PIPE in self.sources and len(self.sources) > 1:
+            raise UsageError("-", "a pipe is the only input", "score it by itself")
+        if self.keep is not None and self.drop:
+            raise UsageError("keep and drop", "say the same in two ways", "give one of them")
+        if self.key and PIPE in (*self.sources, self.out):
+            raise UsageError(
+                f"--key {self.key}", "is for files that are scored again", "leave it out"
+            )
+        tolerance.parsed(self.max_errors)
+        if self.engine == "ray" and PIPE in (*self.sources, self.out):
             raise UsageError(
                 "-", "a pipe has one end; engine ray reads and writes files", "use engine local"
             )
@@ -66,6 +85,14 @@ class Order:
             raise UsageError(f"window={self.window}", "must be at least 1 row")
         if self.workers < 0:
             raise UsageError(f"workers={self.workers}", "must be 0 (all cores) or more")
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        return (self.source,) if isinstance(self.source, str) else tuple(self.source)
+
+    @property
+    def choice(self) -> Choice:
+        return Choice(self.keep, self.drop)
 
     @property
     def mode(self) -> str:
@@ -94,11 +121,31 @@ class Layout:
 
 def layout(order: Order) -> Layout:
     """Several files go into one where OUT names a file, into a folder of the same names where not."""
-    sources, several = places.find(order.source, order.in_format)
-    found = _layout(order, sources, several)
+    found = _layout(order, *_found(order))
     _refuse_double(found.units)
     _refuse_inputs(order, found)
     return found
+
+
+def _found(order: Order) -> tuple[list[Source], bool]:
+    """The files of all inputs, each once, and whether they may be several."""
+    if not order.sources:
+        raise UsageError("no input", "there is nothing to score", "give a file, or - for a pipe")
+    found = [places.find(place, order.in_format) for place in order.sources]
+    sources = [source for part, _ in found for source in part]
+    given: set[str] = set()
+    for source in sources if len(found) > 1 else ():
+        if (place := places.canonical(source.url)) in given:
+            raise UsageError(source.url, "is given twice", "leave one out")
+        given.add(place)
+    kinds = sorted({source.format for source in sources})
+    if len(kinds) > 1:
+        raise DataError(
+            " ".join(order.sources),
+            f"has files of several formats: {', '.join(kinds)}",
+            "score them one format at a time",
+        )
+    return sources, len(found) > 1 or found[0][1]
 
 
 def _layout(order: Order, sources: Sequence[Source], several: bool) -> Layout:
@@ -133,6 +180,12 @@ def _layout(order: Order, sources: Sequence[Source], several: bool) -> Layout:
 def essence(order: Order, bundle: Bundle, units: Sequence[Unit]) -> dict[str, Any]:
     """All that the output's bytes depend on, by the name that the user knows it by."""
     kept = ("text", "pair", "translation", "prefix", "window", "budget", "provider", "engine")
+    # What is new here is told only where it is used: what was begun before can be gone on with.
+    later: dict[str, Any] = {}
+    if order.choice != ALL:
+        later |= {"keep": order.keep and list(order.keep), "drop": list(order.drop)}
+    if "quality" in columns.added(order.mode):
+        later[ADDED] = ["quality"]
     settings = {
         key: asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
         for key, value in order.settings.items()
@@ -148,6 +201,7 @@ def essence(order: Order, bundle: Bundle, units: Sequence[Unit]) -> dict[str, An
         "in-format": sorted({source.format for unit in units for source in unit.sources}),
         "translators": order.translators and _translators(Path(order.translators)),
         "synonyms": {language: digest(Path(file)) for language, file in order.tables.items()},
+        **later,
         **settings,
     }
 
@@ -165,7 +219,7 @@ def difference(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
         first, second = before.get(key), now.get(key)
         if first == second:
             continue
-        if key == "input" and isinstance(first, list) and isinstance(second, list):
+        if key == "input" and _named(first) and _named(second):
             old = {entry["name"]: entry for entry in first}
             new = {entry["name"]: entry for entry in second}
             names = sorted(n for n in old.keys() | new.keys() if old.get(n) != new.get(n))
@@ -175,6 +229,11 @@ def difference(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
         else:
             out.append(f"{key} ({first} before, {second} now)")
     return out
+
+
+def _named(entries: Any) -> bool:
+    """Each by a name of its own."""
+    return isinstance(entries, list) and len({e["name"] for e in entries}) == len(entries)
 
 
 def _version(package: str) -> str | None:
@@ -222,12 +281,11 @@ def _refuse_inputs(order: Order, layout: Layout) -> None:
         return
     name = output_name(order.out)
     out = PurePosixPath(places.canonical(name))
-    if (
-        order.source != PIPE
-        and places.kind(order.source) == "folder"
-        and out.is_relative_to(places.canonical(order.source))
-    ):
-        raise UsageError(order.out, f"lies within the input {order.source}", "choose another place")
+    for place in order.sources:
+        if place == PIPE or places.kind(place) != "folder":
+            continue
+        if out.is_relative_to(places.canonical(place)):
+            raise UsageError(order.out, f"lies within the input {place}", "choose another place")
     read = [s.url for unit in layout.units for s in unit.sources if not s.is_pipe]
     read += [*order.tables.values(), *([order.translators] if order.translators else [])]
     sources = {places.canonical(file) for file in read}
