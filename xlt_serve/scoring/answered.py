@@ -82,7 +82,7 @@ class Answered:
         """How many texts are in the file of a window."""
         self._unsynced: set[Spot] = set()
         self._known: dict[Spot, dict[tuple[int, ...], list[Answer]]] = {}
-        self._begins = time.monotonic() + PATIENCE
+        self._begins: float | None = None  # 0: everything goes to the disk at once
         self._rows = self._errors = 0
 
     def known(self, spot: Spot, numbers: Sequence[int]) -> list[Answer] | None:
@@ -116,6 +116,8 @@ class Answered:
             self._rows += len(answers)
             self._errors += sum(answer["error"] is not None for answer in answers)
             failing = self._errors > (0 if self._strict else self._rows // 2)
+            if self._begins is None:
+                self._begins = time.monotonic() + PATIENCE
             if not self._begins or (time.monotonic() >= self._begins and not failing):
                 self._flush()
 

@@ -118,7 +118,7 @@ class Journal:
         return found if isinstance(found, dict) and found.keys() >= {"format", "bundle"} else None
 
     def is_empty(self) -> bool:
-        """No row was committed, by this machine or by others: there is nothing to go on with."""
+        """No row was answered, by this machine or by others: there is nothing to go on with."""
         committed = self._log.exists() and self._log.stat().st_size > 0
         answered = any(self.folder.glob("answers-*.jsonl"))
         return not (committed or answered) and not any((self.folder / "parts").glob("*.json"))
