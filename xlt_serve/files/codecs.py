@@ -55,20 +55,17 @@ def refuse_misnamed(name: str, beginning: bytes, format: str, codec: str | None)
     expected = "parquet" if format == "parquet" else codec
     if told == expected or not beginning or (told is None and expected == "parquet"):
         return  # of what only claims to be Parquet its own reader says more
-    ending = next((e for e, c in (*ENDINGS.items(), (".parquet", "parquet")) if c == told), None)
+    path = PurePosixPath(name)
+    ending = {codec: ending for ending, codec in ENDINGS.items()} | {"parquet": ".parquet"}
     if told == "zip":
         remedy = "unpack it"
-    elif ending is None:
-        remedy = f"rename it without {PurePosixPath(name).suffix}"
+    elif told is None:
+        remedy = f"rename it without {path.suffix}"
     else:
-        base = name if expected is None and told != "parquet" else str(_unended(name))
-        remedy = f"rename it, to {PurePosixPath(base).name}{ending}"
+        base = path.name if expected is None and told != "parquet" else path.stem
+        remedy = f"rename it, to {base}{ending[told]}"
     called = f"is not {expected}" if expected else f"is called {format}"
     raise DataError(name, f"{called}, and holds {told or 'uncompressed text'}", remedy)
-
-
-def _unended(name: str) -> PurePosixPath:
-    return PurePosixPath(name).with_suffix("")
 
 
 def decompressed(stream: IO[bytes], codec: str | None) -> IO[bytes]:
