@@ -236,7 +236,10 @@ def _identity(name: str, layout: Layout) -> Any:
 
 def _remedy(layout: Layout, finished: bool) -> str:
     if finished:
-        return "its input is another now: give --overwrite, or --key for its changed rows alone"
+        return (
+            "its input is another now: give --overwrite to replace such files and no others, or --key"
+            " for changed rows alone"
+        )
     if layout.folder:
         return "remove it, or give --overwrite to replace its files that IN has too, and no others"
     return "remove it, or give --overwrite"

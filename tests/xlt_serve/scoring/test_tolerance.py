@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.xlt_serve.scoring.fakes import opening
 from tests.xlt_serve.scoring.test_formats import read, write
-from xlt_serve.cli import main
+from xlt_serve.cli.main import main
 from xlt_serve.errors import DataError, UsageError
 from xlt_serve.files.window import MOST_ROWS
 from xlt_serve.scoring import Order, score
