@@ -27,7 +27,8 @@ def of_array(array: Any) -> Weights:
         compute = needed("pyarrow.compute", "Parquet", "score")
         values = of_array(array.dictionary)
         chosen = compute.fill_null(array.indices, -1).to_numpy(zero_copy_only=False)
-        return np.append(values, 0)[chosen.astype(np.int64)]  # a null is the 0 at the end
+        chosen = chosen.astype(np.int64)  # a null is the 0 at the end
+        return np.asarray(np.append(values, 0)[chosen], dtype=np.int64)
     if types.is_struct(kind):
         return sum(
             (of_array(array.field(i)) for i in range(kind.num_fields)),
@@ -42,14 +43,14 @@ def of_array(array: Any) -> Weights:
     if _is_text(kind):
         compute = needed("pyarrow.compute", "Parquet", "score")
         lengths = compute.fill_null(compute.binary_length(array), 0)
-        return lengths.to_numpy(zero_copy_only=False).astype(np.int64)
+        return np.asarray(lengths.to_numpy(zero_copy_only=False), dtype=np.int64)
     return np.full(len(array), _width(array), dtype=np.int64)
 
 
 def _between(weights: Weights, ends: Weights) -> Weights:
     """Sums of the values of each list."""
     sums = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(weights)])
-    return sums[ends[1:]] - sums[ends[:-1]]
+    return np.asarray(sums[ends[1:]] - sums[ends[:-1]], dtype=np.int64)
 
 
 def _is_text(kind: Any) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, is_dataclass
 from pathlib import Path, PurePosixPath
@@ -23,6 +24,7 @@ FORMAT = 1
 RECEIPT = ".score.json"
 """Beside the output: what it was made from and what is in it."""
 ENGINES = ("local", "ray")
+LANGUAGE = re.compile(r"[A-Za-z]{2,3}([-_][A-Za-z0-9]{1,8})*")
 ADDED = "columns"
 """Of an order: columns that modes have got since outputs were first written."""
 PACKAGES = ("onnxruntime", "onnxruntime-gpu", "tokenizers")
@@ -75,6 +77,7 @@ class Order:
                 f"--key {self.key}", "is for files that are scored again", "leave it out"
             )
         tolerance.parsed(self.max_errors)
+        self._refuse_languages()
         if self.engine == "ray" and PIPE in (*self.sources, self.out):
             raise UsageError(
                 "-", "a pipe has one end; engine ray reads and writes files", "use engine local"
@@ -85,6 +88,13 @@ class Order:
             raise UsageError(f"window={self.window}", "must be at least 1 row")
         if self.workers < 0:
             raise UsageError(f"workers={self.workers}", "must be 0 (all cores) or more")
+
+    def _refuse_languages(self) -> None:
+        """A name instead of a code would stand in every row, and be no language to any translator."""
+        told = self.settings.get("language") or ()
+        for code in (told,) if isinstance(told, str) else told:
+            if not LANGUAGE.fullmatch(code):
+                raise UsageError(f"language={code}", "is no code of a language", "write it as de")
 
     @property
     def sources(self) -> tuple[str, ...]:

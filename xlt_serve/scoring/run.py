@@ -72,7 +72,7 @@ def score(order: Order, quiet: bool = True, open_predictor: Open | None = None) 
                 raise DataError(
                     source.url, "changed while it was read", "use --overwrite to score it anew"
                 )
-        said = made.said()
+        said = made.said(before.counts)
         publish.finish(order, found, journal, writers, wanted, counts, before)
         publish.publish(order, found, journal, before)
     return Summary(made.progress.done, said)
@@ -137,9 +137,13 @@ class _Run:
             raise
         return writers, counts
 
-    def said(self) -> str:
-        kept = f" · {self.previous.found:,} as before" if self.previous else ""
-        return self.progress.finish() + kept
+    def said(self, before: Counts) -> str:
+        parts = [self.progress.finish()]
+        if self.previous:
+            parts.append(f"{self.previous.found:,} as before")
+        if before.rows:
+            parts.append(f"beside {before.rows:,} rows that were there")
+        return " · ".join(parts)
 
     def _copied(self, before: publish.Before) -> Previous:
         self.journal.claim()

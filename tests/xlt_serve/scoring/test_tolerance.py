@@ -92,6 +92,14 @@ def test_the_receipt_says_what_went_wrong(bundle: Path, tmp_path: Path) -> None:
     assert counts["errors"] == 2
 
 
+def test_a_language_is_a_code() -> None:
+    for good in ("de", "tlh", "zh-Hans", "pt_BR", ("de", "en"), None):
+        assert Order("i.csv", "o.csv", settings={"language": good})
+    for wrong in ("klingon", "d", "de DE", ("de", "German")):
+        with pytest.raises(UsageError, match="is no code of a language"):
+            Order("i.csv", "o.csv", settings={"language": wrong})
+
+
 def test_an_older_receipt_is_read() -> None:
     old = {"rows": 3, "errors": 1, "abstained": 0, "truncated": 0, "tokens": 9, "languages": {}}
     assert Counts.of(old).rows == 3
