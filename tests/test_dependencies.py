@@ -35,6 +35,7 @@ LISTS = {
     "xlt_serve.scoring": ("score",),
     "xlt_serve.files": ("score", "train"),
     "xlt_serve.scoring.cluster": ("ray",),
+    "xlt_serve.scoring.duck": ("duckdb",),
     "xlt_serve.translation": ("translate",),
     "xlt_training": ("train",),
     "xlt_training.encoders.teacher": ("encoder",),

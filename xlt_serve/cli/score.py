@@ -8,7 +8,7 @@ from typing import Any
 
 from xlt_serve import modes
 from xlt_serve.cli import options as common
-from xlt_serve.cli.parser import command
+from xlt_serve.cli.parser import command, words
 from xlt_serve.errors import UsageError
 
 MORE = """examples:
@@ -17,15 +17,19 @@ MORE = """examples:
   xlt score pairs/ scored/ --bundle nli --text premise --pair hypothesis
   zcat big.jsonl.gz | xlt score - - | jq .xlt_label
 
-IN is a file, a glob in quotes, a folder (also partitioned, lang=de/…), a URL that fsspec knows, or -.
+IN is one or several of: a file, a glob in quotes, a folder (also partitioned, lang=de/…), a URL that fsspec knows, or -.
 CSV, TSV (no quoting), JSONL, Parquet, and lines of text, also .gz .bz2 .xz .zst. Columns are kept;
 added are xlt_label, xlt_probability, xlt_probabilities, xlt_language, xlt_tokens, xlt_truncated,
-xlt_windows, xlt_mode, xlt_abstained, xlt_error. OUT is a file, or a folder (ending in /, or with no
+xlt_windows, xlt_mode, xlt_abstained, xlt_error. A text that comes again costs nothing. OUT is a file, or a folder (ending in /, or with no
 known ending) with a file for each of IN's. In TSV, tabs and line breaks within values become spaces.
 
 Killed at any moment, the same command goes on and the output is that of an uninterrupted run, byte
 for byte. What is not finished lies in OUT.partial; OUT appears when it is whole, with OUT.score.json
-that says what it was made from. A changed input, bundle or option is refused."""
+that says what it was made from. A changed bundle or option is refused. Into a finished folder the same
+command scores files that are new; with --key COL also the rows of IN that changed.
+
+Where more than half of the first window fails, it stops with exit code 1: --max-errors 100% goes on.
+Ray: IN, the bundle and OUT (or --work DIR) must be seen by all machines under one name."""
 
 
 def add(commands: Any) -> None:
@@ -37,10 +41,15 @@ def add(commands: Any) -> None:
         MORE,
         "Classify files of any size: streams, and goes on where it was killed.",
     )
-    sub.add_argument("source", metavar="IN")
+    sub.add_argument("source", metavar="IN", nargs="+")
     sub.add_argument("out", metavar="OUT")
     sub.add_argument("--bundle", default=None, help="shipped name or folder (default: topics)")
-    sub.add_argument("--text", default=None, metavar="COL", help='default: "text", or the only one')
+    sub.add_argument(
+        "--text",
+        default=None,
+        metavar="COL",
+        help='doc.body is in doc; default: "text", or the only',
+    )
     sub.add_argument("--pair", default=None, metavar="COL", help="the second text of a pair")
     common.add_mode(sub)
     common.add_reading(sub)
@@ -50,8 +59,19 @@ def add(commands: Any) -> None:
     )
     sub.add_argument("--delimiter", default="", metavar="C", help="of CSV, as ';' or '\\t' (,)")
     sub.add_argument("--out-format", choices=("csv", "tsv", "jsonl", "parquet"), default=None)
+    sub.add_argument("--keep", type=words, default=None, metavar="A,B", help="columns of IN (all)")
+    sub.add_argument("--drop", type=words, default=[], metavar="A,B", help="all columns but these")
     sub.add_argument("--prefix", default="xlt_", help="of the columns that are added")
     sub.add_argument("--strict", action="store_true", help="stop at the first row with an error")
+    sub.add_argument(
+        "--max-errors", default=None, metavar="N|x%", help="default: half of the first window"
+    )
+    sub.add_argument(
+        "--key",
+        default=None,
+        metavar="COL",
+        help="OUT is finished: score new and changed rows alone",
+    )
     sub.add_argument(
         "--overwrite",
         action="store_true",
@@ -59,7 +79,7 @@ def add(commands: Any) -> None:
     )
     sub.add_argument("--engine", choices=("local", "ray"), default="local", help="default: local")
     sub.add_argument(
-        "--workers", type=int, default=0, metavar="N", help="default: a core each; with ray: actors"
+        "--workers", type=int, default=0, metavar="N", help="default: cores; with ray: actors, GPUs"
     )
     common.add_provider(sub)
     common.add_devices(sub)
@@ -92,7 +112,7 @@ def run(options: argparse.Namespace) -> None:
     from xlt_serve.text import synonyms
 
     order = Order(
-        source=options.source,
+        source=tuple(options.source),
         out=options.out,
         bundle=options.bundle,
         text=options.text,
@@ -112,6 +132,10 @@ def run(options: argparse.Namespace) -> None:
         budget=options.budget,
         engine=options.engine,
         workers=options.workers,
+        keep=None if options.keep is None else tuple(options.keep),
+        drop=tuple(options.drop),
+        key=options.key,
+        max_errors=options.max_errors,
         strict=options.strict,
         overwrite=options.overwrite,
         work=options.work,

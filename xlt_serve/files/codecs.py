@@ -27,6 +27,15 @@ FORMATS = {
     ".parquet": "parquet",
     ".pq": "parquet",
 }
+BEGINNINGS = {
+    b"\x1f\x8b": "gzip",
+    b"BZh": "bz2",
+    b"\xfd7zXZ\0": "xz",
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"PK\x03\x04": "zip",
+    b"PAR1": "parquet",
+}
+"""What files begin with that are no text."""
 DAMAGED = (EOFError, zlib.error, lzma.LZMAError)
 ERRORS = (OSError, *DAMAGED)
 
@@ -38,6 +47,25 @@ def told_by(name: str) -> tuple[str | None, str | None]:
     if codec:
         path = path.with_suffix("")
     return FORMATS.get(path.suffix.lower()), codec
+
+
+def refuse_misnamed(name: str, beginning: bytes, format: str, codec: str | None) -> None:
+    """A file that is something else than its name says: one line, not a screen of its bytes."""
+    told = next((kind for mark, kind in BEGINNINGS.items() if beginning.startswith(mark)), None)
+    expected = "parquet" if format == "parquet" else codec
+    if told == expected or not beginning or (told is None and expected == "parquet"):
+        return  # of what only claims to be Parquet its own reader says more
+    path = PurePosixPath(name)
+    ending = {codec: ending for ending, codec in ENDINGS.items()} | {"parquet": ".parquet"}
+    if told == "zip":
+        remedy = "unpack it"
+    elif told is None:
+        remedy = f"rename it without {path.suffix}"
+    else:
+        base = path.name if expected is None and told != "parquet" else path.stem
+        remedy = f"rename it, to {base}{ending[told]}"
+    called = f"is not {expected}" if expected else f"is called {format}"
+    raise DataError(name, f"{called}, and holds {told or 'uncompressed text'}", remedy)
 
 
 def decompressed(stream: IO[bytes], codec: str | None) -> IO[bytes]:

@@ -6,12 +6,15 @@ from collections.abc import Iterator
 from typing import Any
 
 from xlt_serve.errors import DataError, first_line
-from xlt_serve.files.packages import arrow, arrow_parquet, needed
+from xlt_serve.files import weights
+from xlt_serve.files.packages import arrow, arrow_parquet
 from xlt_serve.files.places import Source, opened
 from xlt_serve.files.window import BEGIN, MOST_BYTES, MOST_ROWS, Position, Window
 
 PIECE = 512
-"""Rows that are decoded at a time."""
+"""Rows that are decoded at a time, at most."""
+BUFFER = 1 << 20
+"""Bytes of a column that are read ahead: else a row group's column is held whole."""
 
 
 def schema(source: Source) -> Any:
@@ -41,10 +44,10 @@ def windows(
                 rows, size = rows + take, size + weight
                 if rows >= most_rows or size >= most_bytes:
                     done += rows
-                    yield _window(pa.Table.from_batches(held), done, total)
+                    yield _window(pa.Table.from_batches(held), done, total, size)
                     held, rows, size = [], 0, 0
         if held:
-            yield _window(pa.Table.from_batches(held), done + rows, total)
+            yield _window(pa.Table.from_batches(held), done + rows, total, size)
 
 
 def _batches(source: Source, file: Any, skip: int) -> Iterator[Any]:
@@ -59,7 +62,7 @@ def _batches(source: Source, file: Any, skip: int) -> Iterator[Any]:
     if not groups:
         return
     try:
-        for batch in file.iter_batches(batch_size=PIECE, row_groups=groups):
+        for batch in file.iter_batches(batch_size=_piece(file), row_groups=groups):
             if skip >= batch.num_rows:
                 skip -= batch.num_rows
                 continue
@@ -71,38 +74,29 @@ def _batches(source: Source, file: Any, skip: int) -> Iterator[Any]:
         ) from None
 
 
+def _piece(file: Any) -> int:
+    """Rows that are decoded at a time: fewer where they are large."""
+    groups = [file.metadata.row_group(number) for number in range(file.metadata.num_row_groups)]
+    largest = max((group.total_byte_size // max(1, group.num_rows) for group in groups), default=0)
+    return max(1, min(PIECE, MOST_BYTES // max(1, largest)))
+
+
 def _room(batch: Any, rows: int, size: int) -> tuple[int, int]:
     """How many rows of a batch still fit in, at least one, and what they weigh."""
-    weights = _weights(batch)
-    total = 0
-    for number in range(min(rows, batch.num_rows)):
-        total += weights[number]
-        if total >= size:
-            return number + 1, total
-    return min(rows, batch.num_rows), total
+    sums = weights.of_batch(batch.slice(0, rows)).cumsum()
+    take = min(len(sums), int((sums < size).sum()) + 1)
+    return take, int(sums[take - 1])
 
 
-def _weights(batch: Any) -> list[int]:
-    """Bytes of the texts of each row; other columns are small beside them."""
-    pa = arrow("Parquet")
-    pc = needed("pyarrow.compute", "Parquet", "score")
-    weights = [8 * batch.num_columns] * batch.num_rows
-    for column in batch.columns:
-        if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-            lengths = pc.fill_null(pc.binary_length(column), 0).to_pylist()
-            weights = [a + b for a, b in zip(weights, lengths, strict=True)]
-    return weights
-
-
-def _window(table: Any, done: int, total: int) -> Window:
+def _window(table: Any, done: int, total: int, size: int) -> Window:
     return Window(
-        table.to_pylist(), Position(done, done), {}, table, "", done / total if total else 1.0
+        table.to_pylist(), Position(done, done), {}, table, "", done / total if total else 1.0, size
     )
 
 
 def _file(source: Source, stream: Any) -> Any:
     pa, pq = arrow("Parquet"), arrow_parquet()
     try:
-        return pq.ParquetFile(stream)
+        return pq.ParquetFile(stream, pre_buffer=False, buffer_size=BUFFER)
     except pa.ArrowException as error:
         raise DataError(source.url, f"is not Parquet ({first_line(error)})") from None

@@ -113,6 +113,13 @@ def opened(source: Source) -> Iterator[IO[bytes]]:
         yield cast(IO[bytes], stream)
 
 
+def refuse_misnamed(source: Source) -> None:
+    """A file that holds something else than its name says."""
+    if not source.is_pipe:
+        with opened(source) as stream:
+            codecs.refuse_misnamed(source.url, stream.read(8), source.format, source.codec)
+
+
 def size_of(source: Source) -> int:
     """Bytes as stored; 0 where nobody knows."""
     if source.is_pipe:

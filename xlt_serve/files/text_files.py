@@ -119,7 +119,7 @@ def windows(
                     held += length
                 if rows and (found is None or len(rows) >= most_rows or held >= most_bytes):
                     share = min(1.0, raw.tell() / size) if size else 0.0
-                    yield Window(rows, lines.position, bad, None, lines.digest, share)
+                    yield Window(rows, lines.position, bad, None, lines.digest, share, held)
                     rows, bad, held = [], {}, 0
                 if found is None:
                     return
@@ -140,6 +140,11 @@ def columns(source: Source) -> list[str]:
             if codecs.is_damage(error, source.codec):
                 raise codecs.damaged(source.url, error) from None
             raise
+
+
+def beginning(source: Source, raw: IO[bytes], size: int = 1 << 10) -> bytes:
+    """The first bytes of its text, in UTF-8."""
+    return _text_of(source, raw).read(size)
 
 
 def _text_of(source: Source, raw: IO[bytes]) -> IO[bytes]:

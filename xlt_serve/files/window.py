@@ -29,7 +29,8 @@ BEGIN = Position()
 class Window:
     """``bad``: by row number, why a row could not be read; such a row has what could be read of it.
     ``table``: the same rows with Arrow's types, where the file has them. ``digest``: of the bytes
-    that were read. ``progress``: the share of the file that is read with this window."""
+    that were read. ``progress``: the share of the file that is read with this window; ``size``: about
+    how many bytes its rows hold."""
 
     rows: list[Row]
     end: Position
@@ -37,3 +38,4 @@ class Window:
     table: Any = None
     digest: str = ""
     progress: float = 0.0
+    size: int = 0

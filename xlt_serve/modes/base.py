@@ -115,6 +115,8 @@ class Mode(ABC):
     """The keyword under which ``predict`` takes these options as one value; by default the name."""
     translates: ClassVar[bool] = False
     """It reads translations, and takes those that the client has."""
+    repeats: ClassVar[bool] = False
+    """It runs each text many times."""
     windows: ClassVar[bool] = False
     """It can read a long text in windows."""
     fields: ClassVar[tuple[str, ...]] = ()

@@ -23,7 +23,7 @@ class Paired(ReadsTranslations):
 
     name = "paired"
     mixes = True
-    fields = ("mixed", "ratio", "translation", "translator", "reason")
+    fields = ("mixed", "ratio", "translation", "translator", "quality", "reason")
 
     def cost(self, context: Context, settings: Settings) -> Cost:
         return Cost(passes=2)

@@ -64,6 +64,7 @@ class Smoothed(Mode):
     name = "smoothed"
     options = Smoothing
     keyword = "smoothing"
+    repeats = True
     fields = ("votes", "draws", "seed", "lower_bound", "certificate", "warning")
 
     def refuse_unfit(

@@ -98,7 +98,7 @@ class Translate(ReadsTranslations):
     """Translate-test: the translation alone, by the plain graph."""
 
     name = "translate"
-    fields = ("translation", "translator", "reason")
+    fields = ("translation", "translator", "quality", "reason")
 
     def predicted(
         self, context: Context, jobs: Sequence[TranslatedJob], settings: Settings

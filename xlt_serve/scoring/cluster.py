@@ -9,11 +9,16 @@ would have written.
 
 from __future__ import annotations
 
+import contextlib
 import json
+import logging
+import os
+import platform
 import shutil
 import traceback
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -22,16 +27,22 @@ from xlt_serve.bundle import Bundle
 from xlt_serve.errors import DataError, UsageError, XltError, with_name
 from xlt_serve.files.formats import read
 from xlt_serve.files.packages import needed
+from xlt_serve.files.places import Source
 from xlt_serve.files.window import BEGIN, Position
-from xlt_serve.scoring.answer import Answerer, opened
+from xlt_serve.scoring import previous
+from xlt_serve.scoring.answer import Answerer, Predictor, opened, workers_of
+from xlt_serve.scoring.answered import Answered
 from xlt_serve.scoring.counts import Counts, Progress, count
-from xlt_serve.scoring.journal import Journal, explained, write_whole
-from xlt_serve.scoring.local import ScoredWindow, refuse_bad
+from xlt_serve.scoring.journal import Journal, Place, explained, write_whole
+from xlt_serve.scoring.local import ScoredWindow, answered, prefetched, refuse_bad
 from xlt_serve.scoring.order import Layout, Order, Unit
+from xlt_serve.scoring.tolerance import Watch
 from xlt_serve.scoring.writers import Writer
 from xlt_serve.signing import key_files
 from xlt_serve.signing.key_files import Signers
 
+SIGN = "shared"
+"""A file among the parts by which a machine knows the folder."""
 SHARD = 4
 """Windows in a shard: a killed actor loses at most these."""
 
@@ -65,11 +76,19 @@ def shards(order: Order, units: Sequence[Unit]) -> Iterator[Shard]:
 
 def start() -> Any:
     """Ray, running. It may fail, so it comes before anything is written."""
+    _quiet()
     ray = needed("ray", "--engine ray", "ray")
     needed("ray.data", "--engine ray", "ray")
     if not ray.is_initialized():
         ray.init(log_to_driver=False, logging_level="error", include_dashboard=False)
     return ray
+
+
+def _quiet() -> None:
+    """Ray says much on standard error, where our progress stands; its log files keep all of it."""
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # else it says that it will be
+    for name in ("ray", "ray.data"):
+        logging.getLogger(name).setLevel(logging.ERROR)
 
 
 def run(
@@ -79,10 +98,12 @@ def run(
     writers: Sequence[Writer],
     folder: Path,
     progress: Progress,
-) -> None:
-    """Every unit's data file, from parts that Ray's actors made."""
+    watch: Watch,
+) -> list[Counts]:
+    """Every unit's data file, from parts that Ray's actors made; what is in each."""
     parts = folder / "parts"
     parts.mkdir(exist_ok=True)
+    write_whole(parts / SIGN, str(folder.absolute()).encode())
     todo, order_of_parts = [], []
     for shard in shards(order, found.units):
         order_of_parts.append(shard)
@@ -91,50 +112,69 @@ def run(
             todo.append(shard)
         else:
             progress.update(counts, 0.0)
+            watch.add(counts)
     if todo:
-        _answer(start(), order, bundle, found, writers, parts, todo, len(order_of_parts), progress)
+        job = Job(order, bundle, found.units, tuple(writers), parts, todo, len(order_of_parts))
+        _answer(start(), job, progress, watch)
     _joined(found, writers, folder, order_of_parts)
+    out = [Counts() for _ in found.units]
+    for shard in order_of_parts:
+        out[shard.unit].add(_counts(parts, shard) or Counts())
+    return out
 
 
-def _answer(
-    ray: Any,
-    order: Order,
-    bundle: Bundle,
-    found: Layout,
-    writers: Sequence[Writer],
-    parts: Path,
-    todo: Sequence[Shard],
-    total: int,
-    progress: Progress,
-) -> None:
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What the actors are to do: ``todo`` of ``total`` shards."""
+
+    order: Order
+    bundle: Bundle
+    units: tuple[Unit, ...]
+    writers: tuple[Writer, ...]
+    parts: Path
+    todo: Sequence[Shard]
+    total: int
+
+
+def _answer(ray: Any, job: Job, progress: Progress, watch: Watch) -> None:
     ray.data.DataContext.get_current().enable_progress_bars = False
+    _quiet()  # what importing it has set
+    order = job.order
     gpus = 0 if order.provider == "cpu" else 1
-    cores = int(ray.cluster_resources().get("GPU" if gpus else "CPU", 1))
-    actors = min(order.workers or max(1, cores), len(todo))
+    units = int(ray.cluster_resources().get("GPU" if gpus else "CPU", 0))
+    if gpus and not units:
+        raise UsageError(
+            f"--provider {order.provider}",
+            "Ray knows of no GPU in its cluster",
+            "start its nodes where GPUs are (ray start --num-gpus N), or use --provider cpu",
+        )
+    actors = min(order.workers or max(1, units), len(job.todo))
     data = ray.data.from_items(
-        [{"shard": shard.number} for shard in todo], override_num_blocks=len(todo)
+        [{"shard": shard.number} for shard in job.todo], override_num_blocks=len(job.todo)
     )
     answered = data.map_batches(
         Actor,
         fn_constructor_kwargs={
             "order": order,
-            "bundle": str(bundle.path.absolute()),
+            "bundle": str(job.bundle.path.absolute()),
             "signers": key_files.required(),  # variables stay on the machine that they are set on
-            "units": found.units,
-            "writers": list(writers),
-            "parts": str(parts.absolute()),
-            "todo": {shard.number: shard for shard in todo},
+            "units": job.units,
+            "writers": list(job.writers),
+            "parts": str(job.parts.absolute()),
+            "todo": {shard.number: shard for shard in job.todo},
         },
         batch_size=1,
         compute=ray.data.ActorPoolStrategy(size=actors),
-        num_gpus=gpus or None,
+        num_gpus=gpus or None,  # each its own: Ray hides the others from it
     )
-    done = total - len(todo)
+    done = job.total - len(job.todo)
     for row in answered.iter_rows():
         if row["problem"]:
             raise_problem(row["problem"])
         done += 1
-        progress.update(Counts.of(json.loads(row["counts"])), done / total)
+        counts = Counts.of(json.loads(row["counts"]))
+        progress.update(counts, done / job.total)
+        watch.add(counts)
 
 
 class Actor:
@@ -153,7 +193,8 @@ class Actor:
     ) -> None:
         self.order, self.units, self.writers = order, units, writers
         self.parts, self.todo = Path(parts), todo
-        self.answerer = Answerer(opened(bundles.load(bundle, signers or None), order), order)
+        self.bundle, self.signers = bundle, signers
+        self.predictor: Predictor | None = None
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, list[str]]:
         out: dict[str, list[str]] = {"counts": [], "problem": []}
@@ -175,26 +216,61 @@ class Actor:
         url = self.units[shard.unit].sources[shard.source].url
         return f"{url} from line {shard.start.line + 1}"
 
+    def _opened(self) -> Predictor:
+        """Not in the constructor, whose errors Ray would tell in pages of its own."""
+        if self.predictor is None:
+            refuse_unshared(self.parts, [unit.sources for unit in self.units], self.bundle)
+            found = bundles.load(self.bundle, self.signers or None)
+            self.predictor = opened(found, self.order)
+        return self.predictor
+
     def _make(self, shard: Shard) -> Counts:
+        """Reading, answering and writing overlap; answers are kept until the part is whole."""
         unit = self.units[shard.unit]
         source = unit.sources[shard.source]
         keys = source.keys if unit.keyed else {}
-        counts = Counts()
-        data = b""
-        windows = read(source, shard.start, self.order.window)
-        for _, window in zip(range(shard.windows), windows, strict=False):
-            done = [
-                (numbers, self.answerer.answer(window, numbers))
-                for numbers in self.answerer.slices(window)
-            ]
-            predictions = self.answerer.assembled(window, done)
-            refuse_bad(self.order, ScoredWindow(shard.unit, shard.source, window, predictions))
-            data += self.writers[shard.unit].window(window, predictions, keys)
-            counts.add(count(predictions))
-        write_whole(_part(self.parts, shard, "data"), data)
-        about = counts.to_dict() | {"bytes": len(data)}
+        kept = self.parts / f"{shard.number:07}"
+        kept.mkdir(exist_ok=True)
+        held = Answered(kept)
+        before = self.parts.parent / previous.NAME
+        found = previous.Previous(before, self.order).answers if before.exists() else None
+        held.recover(Place(shard.unit, shard.source, shard.start))
+        answerer = Answerer(self._opened(), self.order, held, found)
+        windows = islice(read(source, shard.start, self.order.window), shard.windows)
+        pieces = (ScoredWindow(shard.unit, shard.source, window) for window in windows)
+        workers = 1 if self.order.provider == "cpu" else workers_of(replace(self.order, workers=0))
+        counts, data = Counts(), []
+        answering = answered(prefetched(pieces), answerer, workers, self.order.window)
+        with contextlib.closing(answering):
+            for piece in answering:
+                refuse_bad(self.order, piece)
+                data.append(self.writers[shard.unit].window(piece.window, piece.answers, keys))
+                counts.add(count(piece.answers))
+        whole = b"".join(data)
+        write_whole(_part(self.parts, shard, "data"), whole)
+        about = counts.to_dict() | {"bytes": len(whole)}
         write_whole(_part(self.parts, shard, "json"), json.dumps(about).encode())
+        shutil.rmtree(kept, ignore_errors=True)
         return counts
+
+
+def refuse_unshared(parts: Path, sources: Sequence[Sequence[Source]], bundle: str) -> None:
+    """On the machine of an actor: what it reads and writes must be there, under the same name."""
+    here = f"on {platform.node()}"
+    if not (parts / SIGN).is_file():
+        raise UsageError(
+            parts.parent,
+            f"is not seen {here}, and all machines write their parts there",
+            "give --work DIR, a folder that all machines share under one name",
+        )
+    files = [source.url for part in sources for source in part if "://" not in source.url]
+    for place in (bundle, *files[:1]):
+        if not Path(place).exists():
+            raise UsageError(
+                place,
+                f"is not seen {here}",
+                "put it where all machines see it under one name, or give a URL",
+            )
 
 
 class Elsewhere(Exception):

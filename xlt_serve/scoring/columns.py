@@ -29,6 +29,12 @@ PLAIN = (
 )
 
 
+def possible(mode: str) -> tuple[str, ...]:
+    """All that answers may have."""
+    names = PLAIN + MODES[mode].fields
+    return names if "warning" in names else (*names, "warning")
+
+
 def added(mode: str, manifest: Manifest) -> tuple[str, ...]:
     """Warnings have a column where there can be any."""
     names = PLAIN + MODES[mode].fields
@@ -74,6 +80,7 @@ def arrow_type(name: str, labels: Sequence[str]) -> Any:
         "lower_bound": pa.float64(),
         "mixed": pa.bool_(),
         "ratio": pa.float64(),
+        "quality": pa.float64(),
     }
     return kinds.get(name, text)
 

@@ -16,6 +16,7 @@ from xlt_serve.files import text_files as text
 from xlt_serve.files.packages import arrow
 from xlt_serve.files.places import Source
 from xlt_serve.files.window import Row
+from xlt_serve.scoring.choice import ALL, Choice
 
 KINDS: dict[type, str] = {bool: "bool", int: "int", float: "float", str: "text"}
 
@@ -28,6 +29,17 @@ class Kept:
     names: tuple[str, ...] | None
     kinds: dict[str, str]
     schema: Any = None
+
+    def only(self, choice: Choice) -> Kept:
+        """Of these columns those that were chosen."""
+        if choice == ALL or self.names is None:
+            return self
+        names = tuple(name for name in self.names if choice.has(name))
+        if self.schema is None:
+            return Kept(names, {n: kind for n, kind in self.kinds.items() if n in names})
+        fields = [self.schema.field(name) for name in names]
+        # Without what pandas says of columns that may be gone.
+        return Kept(names, {}, arrow("Parquet").schema(fields))
 
     def arrow_schema(self) -> Any:
         pa = arrow("Parquet")

@@ -14,9 +14,10 @@ import json
 import os
 import re
 import shutil
+import threading
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -32,8 +33,11 @@ EVERY = 1.0
 RUN = "run.json"
 """The order that a folder of work belongs to."""
 FILES = re.compile(
-    r"(lock|(run|pipe|receipt)\.json|journal\.jsonl|final|unit-\d+\.data)(\.half)?|unit-\d+\.half"
+    r"(lock|(run|pipe|receipt)\.json|journal\.jsonl|final|unit-\d+\.data|previous\.sqlite)(\.half)?"
+    r"|unit-\d+\.half|answers-\d+-\d+-\d+\.jsonl"
 )
+ANSWERS = re.compile(r"answers-(\d+)-(\d+)-(\d+)\.jsonl")
+"""Of a window: its unit, its source, and where it ends (``answered``)."""
 UNIT = re.compile(r"unit-(\d+)\.data")
 FOLDERS = ("final", "parts")
 """All that a run keeps in its folder; ``final`` is a file or a folder, as the output is."""
@@ -70,6 +74,9 @@ class Journal:
         self._counts = Counts()
         self._at = 0.0
         self._order: dict[str, Any] | None = None  # what the folder is to be claimed for
+        self._claiming = threading.Lock()
+        self.before: Callable[[Place], None] = lambda place: None
+        self.after: Callable[[Place], None] = lambda place: None
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
@@ -111,9 +118,15 @@ class Journal:
         return found if isinstance(found, dict) and found.keys() >= {"format", "bundle"} else None
 
     def is_empty(self) -> bool:
-        """No row was committed, by this machine or by others: there is nothing to go on with."""
+        """No row was answered, by this machine or by others: there is nothing to go on with."""
         committed = self._log.exists() and self._log.stat().st_size > 0
-        return not committed and not any((self.folder / "parts").glob("*.json"))
+        answered = any(self.folder.glob("answers-*.jsonl"))
+        return not (committed or answered) and not any((self.folder / "parts").glob("*.json"))
+
+    @property
+    def is_new(self) -> bool:
+        """Begun, and not claimed yet: what is in the folder is another order's."""
+        return self._order is not None
 
     def begin(self, order: dict[str, Any]) -> None:
         """Anew, but not before there is something to write: a run that fails before its first rows
@@ -122,10 +135,11 @@ class Journal:
 
     def claim(self) -> None:
         """What another order left goes, and the folder is ours."""
-        if self._order is not None:
-            self.clear()
-            write_whole(self.folder / RUN, json.dumps(self._order, indent=1).encode())
-            self._order = None
+        with self._claiming:  # the first slice that is answered claims it too
+            if self._order is not None:
+                self.clear()
+                write_whole(self.folder / RUN, json.dumps(self._order, indent=1).encode())
+                self._order = None
 
     def note(self, name: str, data: bytes) -> None:
         """A small file beside the rows."""
@@ -194,8 +208,18 @@ class Journal:
                 file.unlink()
         return out
 
+    def counts(self, units: int) -> list[Counts]:
+        """Of each unit, by what was committed."""
+        out = [Counts() for _ in range(units)]
+        if self._log.exists():
+            for line in self._log.read_bytes().splitlines(keepends=True):
+                if entry := _entry(line):
+                    out[entry["unit"]].add(Counts.of(entry["counts"]))
+        return out
+
     def append(self, unit: int, data: bytes, place: Place, counts: Counts) -> None:
-        """Bytes of the output up to ``place``; they count once they are committed."""
+        """Bytes of the output up to ``place``; they count once they are committed. ``before`` and
+        ``after`` a commit are told its place."""
         with explained(self.folder):
             if unit != self._unit:
                 self._close()
@@ -212,6 +236,7 @@ class Journal:
     def commit(self, place: Place, end: bool = False) -> None:
         """``end``: the unit is complete with this."""
         assert self._data is not None
+        self.before(place)
         with explained(self.folder):
             self._data.flush()
             os.fsync(self._data.fileno())
@@ -230,6 +255,7 @@ class Journal:
                 log.flush()
                 os.fsync(log.fileno())
         self._fresh, self._crc, self._counts, self._at = 0, 0, Counts(), time.monotonic()
+        self.after(place)
 
     def refuse_foreign(self) -> None:
         """A folder that no run of ours claimed may hold anything, but nothing by a name of ours: it

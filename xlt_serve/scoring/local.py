@@ -10,16 +10,18 @@ from __future__ import annotations
 import queue
 import threading
 from collections import deque
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import TypeVar
+from dataclasses import dataclass, field
+from typing import TypeAlias, TypeVar
 
 from xlt_serve.errors import DataError
-from xlt_serve.files.window import Window
-from xlt_serve.scoring.answer import Answerer
+from xlt_serve.files.window import MOST_BYTES, Window
+from xlt_serve.scoring import columns
+from xlt_serve.scoring.answer import Answerer, Plan
+from xlt_serve.scoring.answered import Answer, Spot
+from xlt_serve.scoring.counts import Counts
 from xlt_serve.scoring.order import Order
-from xlt_serve.types import Prediction
 
 T = TypeVar("T")
 PREFETCH = 2
@@ -28,12 +30,18 @@ PREFETCH = 2
 
 @dataclass(slots=True)
 class ScoredWindow:
-    """A window on its way: whose it is, and later what was predicted."""
+    """A window on its way: whose it is, and later its answers. ``ahead``: what was shown of it before it
+    was whole."""
 
     unit: int
     source: int
     window: Window
-    predictions: list[Prediction]
+    answers: list[Answer] = field(default_factory=list)
+    ahead: Counts = field(default_factory=Counts)
+
+    @property
+    def spot(self) -> Spot:
+        return self.unit, self.source, self.window.end.offset
 
 
 def prefetched(values: Iterator[T], depth: int = PREFETCH) -> Iterator[T]:
@@ -82,38 +90,62 @@ def prefetched(values: Iterator[T], depth: int = PREFETCH) -> Iterator[T]:
         thread.join(timeout=5)  # one that waits for a pipe can't be woken
 
 
+Slice: TypeAlias = tuple[list[int], Future[list[Answer]]]
+
+
 def answered(
-    pieces: Iterator[ScoredWindow], answerer: Answerer, workers: int, rows: int
+    pieces: Iterator[ScoredWindow],
+    answerer: Answerer,
+    workers: int,
+    rows: int,
+    done: Callable[[ScoredWindow, list[Answer]], None] = lambda piece, answers: None,
 ) -> Iterator[ScoredWindow]:
-    """The pieces in order with their predictions; about ``rows`` rows are under way at a time."""
+    """The pieces in order with their answers; about ``rows`` rows, and not many more bytes than a window
+    has at most, are under way at a time. ``done`` is called for each slice, by any thread."""
     pool = ThreadPoolExecutor(workers, thread_name_prefix="score")
-    waiting: deque[tuple[ScoredWindow, list[tuple[list[int], Future[list[Prediction]]]]]] = deque()
-    held = 0
+    waiting: deque[tuple[ScoredWindow, Plan, list[Slice]]] = deque()
+    held = size = 0
+
+    def run(piece: ScoredWindow, plan: Plan, numbers: list[int]) -> list[Answer]:
+        answers = answerer.answer(plan, piece.window, numbers)
+        done(piece, answers)
+        return answers
+
+    def begun(piece: ScoredWindow, plan: Plan, numbers: list[int]) -> Future[list[Answer]]:
+        known = answerer.known(plan, numbers)
+        if known is None:
+            return pool.submit(run, piece, plan, numbers)
+        future: Future[list[Answer]] = Future()
+        future.set_result(known)
+        return future
+
     try:
         for piece in pieces:
-            parts = [
-                (numbers, pool.submit(answerer.answer, piece.window, numbers))
-                for numbers in answerer.slices(piece.window)
-            ]
-            waiting.append((piece, parts))
-            held += len(piece.window.rows)
+            plan = answerer.plan(piece.spot, piece.window)
+            slices = [(numbers, begun(piece, plan, numbers)) for numbers in plan.slices]
+            waiting.append((piece, plan, slices))
+            held, size = held + len(piece.window.rows), size + piece.window.size
             # The next window is begun before the last of this one is done: no core waits.
-            while waiting and held - len(waiting[0][0].window.rows) >= rows:
+            while waiting and (
+                held - len(waiting[0][0].window.rows) >= rows
+                or size - waiting[0][0].window.size >= MOST_BYTES
+            ):
                 held -= len(waiting[0][0].window.rows)
-                yield _done(*waiting.popleft(), answerer)
+                size -= waiting[0][0].window.size
+                yield _whole(*waiting.popleft(), answerer)
         while waiting:
-            yield _done(*waiting.popleft(), answerer)
+            yield _whole(*waiting.popleft(), answerer)
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
         if isinstance(pieces, Generator):
             pieces.close()
 
 
-def _done(
-    piece: ScoredWindow, parts: list[tuple[list[int], Future[list[Prediction]]]], answerer: Answerer
+def _whole(
+    piece: ScoredWindow, plan: Plan, slices: list[Slice], answerer: Answerer
 ) -> ScoredWindow:
-    found = [(numbers, future.result()) for numbers, future in parts]
-    piece.predictions = answerer.assembled(piece.window, found)
+    parts = [(numbers, future.result()) for numbers, future in slices]
+    piece.answers = answerer.assembled(plan, parts)
     return piece
 
 
@@ -121,11 +153,11 @@ def refuse_bad(order: Order, piece: ScoredWindow) -> None:
     """``--strict``: the first row without an answer is the end."""
     if not order.strict:
         return
-    for row, prediction in enumerate(piece.predictions):
-        if prediction.error:
+    for row, answer in enumerate(piece.answers):
+        if answer["error"]:
             last = piece.window.end.line
             raise DataError(
-                f"row {row + 1} of the {len(piece.predictions)} that end at line {last}",
-                f"{prediction.error.code}: {prediction.error.message}",
+                f"row {row + 1} of the {len(piece.answers)} that end at line {last}",
+                columns.flat(answer["error"]),
                 "mend it, or leave out --strict",
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, is_dataclass
 from pathlib import Path, PurePosixPath
@@ -10,30 +11,37 @@ from typing import Any
 
 from xlt_serve import translation
 from xlt_serve.bundle import Bundle, digest
-from xlt_serve.errors import UsageError
+from xlt_serve.errors import DataError, UsageError
 from xlt_serve.files import codecs, dialect, places
 from xlt_serve.files.places import OUTPUTS, PIPE, Source
 from xlt_serve.files.window import MOST_ROWS
 from xlt_serve.runtime.batching import default_budget
+from xlt_serve.scoring import columns, tolerance
+from xlt_serve.scoring.choice import ALL, Choice
 
 FORMAT = 1
 """Of what a run leaves behind for the next; another number is never gone on with."""
 RECEIPT = ".score.json"
 """Beside the output: what it was made from and what is in it."""
 ENGINES = ("local", "ray")
+LANGUAGE = re.compile(r"[A-Za-z]{2,3}([-_][A-Za-z0-9]{1,8})*")
+ADDED = "columns"
+"""Of an order: columns that modes have got since outputs were first written."""
 PACKAGES = ("onnxruntime", "onnxruntime-gpu", "tokenizers")
 """Another version of these may give other numbers or other tokens."""
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """One call of ``xlt score``. ``settings`` are those of ``Classifier.predict``; ``text``, ``pair``
-    and ``translation`` name columns; ``work``: the folder for what is not finished yet, by default
+    """One call of ``xlt score``. ``source``: a place or several; ``settings`` are those of
+    ``Classifier.predict``; ``text``, ``pair`` and ``translation`` name columns, ``keep`` or ``drop`` those
+    of the input's that are written or not, ``key`` one by which rows of a finished output are found
+    again; ``max_errors``: see ``tolerance``; ``work``: the folder for what is not finished yet, by default
     beside the output; ``workers``: cores, or Ray actors, 0 for all. ``translators``: a TOML file of
     engines; ``tables``: language → file of synonyms; ``encoding`` and ``delimiter``: of text files that
     are not in UTF-8, of CSV that has another than a comma; ``devices``: numbers of GPUs."""
 
-    source: str
+    source: str | tuple[str, ...]
     out: str
     bundle: str | None = None
     text: str | None = None
@@ -53,6 +61,10 @@ class Order:
     devices: tuple[int, ...] = ()
     engine: str = "local"
     workers: int = 0
+    keep: tuple[str, ...] | None = None
+    drop: tuple[str, ...] = ()
+    key: str | None = None
+    max_errors: str | None = None
     strict: bool = False
     overwrite: bool = False
     work: str | None = None
@@ -60,7 +72,17 @@ class Order:
     def __post_init__(self) -> None:
         if self.engine not in ENGINES:
             raise UsageError(f"engine={self.engine!r}", f"must be one of {', '.join(ENGINES)}")
-        if self.engine == "ray" and PIPE in (self.source, self.out):
+        if PIPE in self.sources and len(self.sources) > 1:
+            raise UsageError("-", "a pipe is the only input", "score it by itself")
+        if self.keep is not None and self.drop:
+            raise UsageError("keep and drop", "say the same in two ways", "give one of them")
+        if self.key and PIPE in (*self.sources, self.out):
+            raise UsageError(
+                f"--key {self.key}", "is for files that are scored again", "leave it out"
+            )
+        tolerance.parsed(self.max_errors)
+        self._refuse_languages()
+        if self.engine == "ray" and PIPE in (*self.sources, self.out):
             raise UsageError(
                 "-", "a pipe has one end; engine ray reads and writes files", "use engine local"
             )
@@ -74,6 +96,21 @@ class Order:
             raise UsageError(f"window={self.window}", "must be at least 1 row")
         if self.workers < 0:
             raise UsageError(f"workers={self.workers}", "must be 0 (all cores) or more")
+
+    def _refuse_languages(self) -> None:
+        """A name instead of a code would stand in every row, and be no language to any translator."""
+        told = self.settings.get("language") or ()
+        for code in (told,) if isinstance(told, str) else told:
+            if not LANGUAGE.fullmatch(code):
+                raise UsageError(f"language={code}", "is no code of a language", "write it as de")
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        return (self.source,) if isinstance(self.source, str) else tuple(self.source)
+
+    @property
+    def choice(self) -> Choice:
+        return Choice(self.keep, self.drop)
 
     @property
     def mode(self) -> str:
@@ -102,13 +139,32 @@ class Layout:
 
 def layout(order: Order) -> Layout:
     """Several files go into one where OUT names a file, into a folder of the same names where not."""
-    sources, several = places.find(order.source, order.in_format)
-    written = dialect.said(order.encoding, order.delimiter).check()
-    sources = [dialect.as_said(source, written) for source in sources]
-    found = _layout(order, sources, several)
+    found = _layout(order, *_found(order))
     _refuse_double(found.units)
     _refuse_inputs(order, found)
     return found
+
+
+def _found(order: Order) -> tuple[list[Source], bool]:
+    """The files of all inputs, each once, and whether they may be several."""
+    if not order.sources:
+        raise UsageError("no input", "there is nothing to score", "give a file, or - for a pipe")
+    found = [places.find(place, order.in_format) for place in order.sources]
+    written = dialect.said(order.encoding, order.delimiter).check()
+    sources = [dialect.as_said(source, written) for part, _ in found for source in part]
+    given: set[str] = set()
+    for source in sources if len(found) > 1 else ():
+        if (place := places.canonical(source.url)) in given:
+            raise UsageError(source.url, "is given twice", "leave one out")
+        given.add(place)
+    kinds = sorted({source.format for source in sources})
+    if len(kinds) > 1:
+        raise DataError(
+            " ".join(order.sources),
+            f"has files of several formats: {', '.join(kinds)}",
+            "score them one format at a time",
+        )
+    return sources, len(found) > 1 or found[0][1]
 
 
 def _layout(order: Order, sources: Sequence[Source], several: bool) -> Layout:
@@ -143,6 +199,12 @@ def _layout(order: Order, sources: Sequence[Source], several: bool) -> Layout:
 def essence(order: Order, bundle: Bundle, units: Sequence[Unit]) -> dict[str, Any]:
     """All that the output's bytes depend on, by the name that the user knows it by."""
     kept = ("text", "pair", "translation", "prefix", "window", "budget", "provider", "engine")
+    # What is new here is told only where it is used: what was begun before can be gone on with.
+    later: dict[str, Any] = {}
+    if order.choice != ALL:
+        later |= {"keep": order.keep and list(order.keep), "drop": list(order.drop)}
+    if "quality" in columns.added(order.mode, bundle.manifest):
+        later[ADDED] = ["quality"]
     settings = {
         key: asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
         for key, value in order.settings.items()
@@ -159,6 +221,7 @@ def essence(order: Order, bundle: Bundle, units: Sequence[Unit]) -> dict[str, An
         "in-format": sorted({source.format for unit in units for source in unit.sources}),
         "translators": order.translators and _translators(Path(order.translators)),
         "synonyms": {language: digest(Path(file)) for language, file in order.tables.items()},
+        **later,
         **settings,
         # A run that was begun without this column does not go on with it.
         **({"warnings": True} if bundle.manifest.trimmed_to is not None else {}),
@@ -178,7 +241,7 @@ def difference(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
         first, second = before.get(key), now.get(key)
         if first == second:
             continue
-        if key == "input" and isinstance(first, list) and isinstance(second, list):
+        if key == "input" and _named(first) and _named(second):
             old = {entry["name"]: entry for entry in first}
             new = {entry["name"]: entry for entry in second}
             names = sorted(n for n in old.keys() | new.keys() if old.get(n) != new.get(n))
@@ -188,6 +251,11 @@ def difference(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
         else:
             out.append(f"{key} ({first} before, {second} now)")
     return out
+
+
+def _named(entries: Any) -> bool:
+    """Each by a name of its own."""
+    return isinstance(entries, list) and len({e["name"] for e in entries}) == len(entries)
 
 
 def _version(package: str) -> str | None:
@@ -235,12 +303,11 @@ def _refuse_inputs(order: Order, layout: Layout) -> None:
         return
     name = output_name(order.out)
     out = PurePosixPath(places.canonical(name))
-    if (
-        order.source != PIPE
-        and places.kind(order.source) == "folder"
-        and out.is_relative_to(places.canonical(order.source))
-    ):
-        raise UsageError(order.out, f"lies within the input {order.source}", "choose another place")
+    for place in order.sources:
+        if place == PIPE or places.kind(place) != "folder":
+            continue
+        if out.is_relative_to(places.canonical(place)):
+            raise UsageError(order.out, f"lies within the input {place}", "choose another place")
     read = [s.url for unit in layout.units for s in unit.sources if not s.is_pipe]
     read += [*order.tables.values(), *([order.translators] if order.translators else [])]
     sources = {places.canonical(file) for file in read}

@@ -12,17 +12,27 @@ import hashlib
 import json
 import os
 import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from xlt_serve.bundle import digest
 from xlt_serve.errors import UsageError
 from xlt_serve.files import places
-from xlt_serve.files.places import PIPE
+from xlt_serve.files.places import PIPE, Source
 from xlt_serve.scoring import staging
 from xlt_serve.scoring.counts import Counts
 from xlt_serve.scoring.journal import Journal, explained, write_whole
-from xlt_serve.scoring.order import RECEIPT, Layout, Order, output_name, targets
+from xlt_serve.scoring.order import (
+    ADDED,
+    RECEIPT,
+    Layout,
+    Order,
+    difference,
+    output_name,
+    targets,
+)
 from xlt_serve.scoring.writers import Writer
 
 HALF = ".xlt-half"
@@ -41,28 +51,105 @@ def work_folder(order: Order) -> Path:
     return Path(name + ".partial")
 
 
-def finished_before(order: Order, layout: Layout, wanted: dict[str, Any]) -> Counts | None:
-    """Counts of a finished output that this very order made. Another output in its place is refused,
-    and so is what can't be replaced by a file of ours."""
+@dataclass(frozen=True, slots=True)
+class Before:
+    """What a finished output has that can stay: ``kept`` files by name, with their digests. ``counts``
+    are of these; ``whole``: there is nothing else to do. ``replaced``: digests of all its files."""
+
+    kept: dict[str, Any] = field(default_factory=dict)
+    files: dict[str, Counts] = field(default_factory=dict)
+    counts: Counts = field(default_factory=Counts)
+    whole: bool = False
+    replaced: tuple[str, ...] = ()
+    outputs: tuple[Source, ...] = ()
+
+    def todo(self, layout: Layout) -> Layout:
+        units = tuple(unit for unit in layout.units if unit.name not in self.kept)
+        return replace(layout, units=units)
+
+
+def finished_before(order: Order, layout: Layout, wanted: dict[str, Any]) -> Before:
+    """What of a finished output this very order made. Another output in its place is refused, and so is
+    what can't be replaced by a file of ours."""
     name = output_name(order.out)
     _refuse_wrong_kind(order.out, name, layout)
     _refuse_work(order, layout)
     receipt = _receipt(name + RECEIPT)
-    if receipt and order.source != PIPE and receipt["order"] == wanted:
-        with contextlib.suppress(FileNotFoundError):
-            if receipt["output"] == _identity(name, layout):
-                return Counts.of(receipt["counts"])
-    if order.overwrite or (work_folder(order) / "receipt.json").exists():
-        return None
-    if places.exists(name) and not places.is_empty_folder(name):
-        raise UsageError(order.out, "is there already", _remedy(layout))
+    changed = difference(_how(receipt["order"]), _how(wanted)) if receipt else []
+    before = Before()
+    if receipt and not changed and PIPE not in order.sources:
+        before = _kept(name, layout, receipt, wanted)
+    if before.whole or order.overwrite or (work_folder(order) / "receipt.json").exists():
+        return before
+    if receipt and order.key and places.exists(name):
+        if changed:
+            raise UsageError(
+                order.out,
+                f"was made with something else: {'; '.join(changed)}",
+                "give what it was made with, or --overwrite without --key",
+            )
+        return before
+    for target in targets(order, before.todo(layout)) if before.kept else [name]:
+        if places.exists(target) and not places.is_empty_folder(target):
+            given = target if before.kept else order.out
+            raise UsageError(given, "is there already", _remedy(layout, bool(before.kept)))
     if receipt is None and places.exists(name + RECEIPT):
         raise UsageError(
             name + RECEIPT,
             "is there already and no receipt of ours",
             "move it away, or give --overwrite",
         )
-    return None
+    return before
+
+
+def _how(order: dict[str, Any]) -> dict[str, Any]:
+    """Of an order how it scores, not what. Columns that were added later: an output that was whole
+    without them stays whole."""
+    return {key: value for key, value in order.items() if key not in ("input", "output", ADDED)}
+
+
+def _kept(name: str, layout: Layout, receipt: dict[str, Any], wanted: dict[str, Any]) -> Before:
+    """Files that were made of the same input and are as they were made."""
+    order, output = receipt["order"], receipt["output"]
+    outputs = tuple(
+        Source(f"{name}/{unit}" if unit else name, unit or name, format, codec)
+        for unit, format, codec in order["output"]
+    )
+    digests = output if isinstance(output, dict) else {"": output}
+    # An object store's are not known: they are believed.
+    replaced = tuple(str((digests or {}).get(unit, "")) for unit, _, _ in order["output"])
+    files = {unit: Counts.of(counts) for unit, counts in receipt.get("files", {}).items()}
+    if not layout.folder:
+        whole = [order[key] for key in ("input", "output")] == [wanted["input"], wanted["output"]]
+        with contextlib.suppress(FileNotFoundError):
+            if whole and output == _identity(name, layout):
+                return Before({"": output}, files, Counts.of(receipt["counts"]), True)
+        return Before(replaced=replaced, outputs=outputs)
+    made = [json.dumps(pair) for pair in zip(order["input"], order["output"], strict=False)]
+    kept: dict[str, Any] = {}
+    given = zip(layout.units, wanted["input"], wanted["output"], strict=True)
+    for unit, source, target in given:
+        same = json.dumps([source, target]) in made
+        if same and places.is_remote(name) and places.exists(f"{name}/{unit.name}"):
+            kept[unit.name] = None
+        elif same and digests.get(unit.name) == places.digest_of(f"{name}/{unit.name}"):
+            kept[unit.name] = digests[unit.name]
+    counts = Counts.of(receipt["counts"])
+    if len(kept) < len(made):  # some of its files are not of this input any more
+        if not files:  # by an earlier version, which did not count each: all is scored again
+            return Before(replaced=replaced, outputs=outputs)
+        counts = Counts()
+        for unit_name in kept:
+            counts.add(files[unit_name])
+    whole = len(kept) == len(layout.units)
+    return Before(kept, files, counts, whole, replaced, outputs)
+
+
+def is_as_made(outputs: Sequence[Source], digests: Sequence[str]) -> bool:
+    """Nobody wrote to a finished output; object stores are believed."""
+    if any(places.is_remote(output.url) for output in outputs):
+        return True
+    return [places.digest_of(output.url) for output in outputs] == [*digests]
 
 
 def finish(
@@ -71,9 +158,10 @@ def finish(
     journal: Journal,
     writers: list[Writer],
     wanted: dict[str, Any],
-    counts: Counts,
+    counts: list[Counts],
+    before: Before,
 ) -> None:
-    """The whole output under ``final`` in the work folder, and its receipt."""
+    """The whole output under ``final`` in the work folder, and its receipt; ``counts`` of each unit."""
     final = journal.folder / "final"
     with explained(journal.folder):
         made = _made(final, layout)
@@ -87,13 +175,22 @@ def finish(
             else:
                 _linked(data, target)
     output = None if places.is_remote(order.out) else _identity(str(final), layout)
-    receipt = {"order": wanted, "output": output, "counts": counts.to_dict()}
+    if output is not None and before.kept:
+        output = before.kept | output
+    all_counts = Counts()
+    for part in (before.counts, *counts):
+        all_counts.add(part)
+    files = {name: part for name, part in before.files.items() if name in before.kept}
+    files |= {unit.name: part for unit, part in zip(layout.units, counts, strict=True)}
+    receipt = {"order": wanted, "output": output, "counts": all_counts.to_dict()}
+    if files.keys() == {name for name, _, _ in wanted["output"]}:
+        receipt["files"] = {name: part.to_dict() for name, part in files.items()}
     write_whole(
         journal.folder / "receipt.json", json.dumps(receipt, indent=1, ensure_ascii=False).encode()
     )
 
 
-def publish(order: Order, layout: Layout, journal: Journal) -> Counts:
+def publish(order: Order, layout: Layout, journal: Journal, before: Before) -> Counts:
     """By renames, copies or uploads; may be done again if it was killed on the way."""
     final, file = journal.folder / "final", journal.folder / "receipt.json"
     receipt = json.loads(file.read_text(encoding="utf-8"))
@@ -101,7 +198,7 @@ def publish(order: Order, layout: Layout, journal: Journal) -> Counts:
     out = Path(name)
     _refuse_wrong_kind(order.out, name, layout)
     if not order.overwrite:
-        _refuse_newcomers(order, layout, final)
+        _refuse_newcomers(order, layout, final, before.replaced if order.key else ())
     if places.is_remote(name):
         for made, target in zip(_made(final, layout), targets(order, layout), strict=True):
             places.upload(made, target)
@@ -137,7 +234,12 @@ def _identity(name: str, layout: Layout) -> Any:
     return digest(path)
 
 
-def _remedy(layout: Layout) -> str:
+def _remedy(layout: Layout, finished: bool) -> str:
+    if finished:
+        return (
+            "its input is another now: give --overwrite to replace such files and no others, or --key"
+            " for changed rows alone"
+        )
     if layout.folder:
         return "remove it, or give --overwrite to replace its files that IN has too, and no others"
     return "remove it, or give --overwrite"
@@ -177,13 +279,16 @@ def _refuse_work(order: Order, layout: Layout) -> None:
             )
 
 
-def _refuse_newcomers(order: Order, layout: Layout, final: Path) -> None:
+def _refuse_newcomers(order: Order, layout: Layout, final: Path, replaced: Sequence[str]) -> None:
     """What took the output's name while we scored was not there to be refused at the beginning. What
-    is as we made it was put there by this run, before it was killed."""
+    is as we made it was put there by this run, before it was killed; ``replaced``: digests of files
+    that it is to replace."""
     receipt = output_name(order.out) + RECEIPT
     late = [receipt] if places.exists(receipt) and _receipt(receipt) is None else []
     for made, there in zip(_made(final, layout), targets(order, layout), strict=True):
-        if made.exists() and places.exists(there) and places.digest_of(there) != digest(made):
+        if not made.exists() or not places.exists(there):
+            continue
+        if places.digest_of(there) not in (digest(made), *replaced):
             late.append(there)
     if late:
         raise UsageError(

@@ -28,7 +28,7 @@ def pieces(order: Order, units: tuple[Unit, ...], place: Place) -> Iterator[Scor
             else:
                 windows = read(source, start, order.window)
             for window in windows:
-                yield ScoredWindow(number, index, window, [])
+                yield ScoredWindow(number, index, window)
 
 
 def _reread(source: Source, place: Place, rows: int) -> Iterator[Window]:

@@ -6,23 +6,26 @@ import contextlib
 import json
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from xlt_serve import bundle as bundles
 from xlt_serve.bundle import Bundle
 from xlt_serve.errors import DataError, UsageError
 from xlt_serve.files import places
-from xlt_serve.files.formats import columns as columns_of
 from xlt_serve.files.places import PIPE
 from xlt_serve.files.window import BEGIN, Window
-from xlt_serve.scoring import cluster, columns, publish, reading
+from xlt_serve.scoring import cluster, columns, previous, publish, reading
 from xlt_serve.scoring.answer import Answerer, Predictor, opened, refuse_unfit, workers_of
+from xlt_serve.scoring.answered import Answer, Answered
+from xlt_serve.scoring.asked_columns import with_columns
 from xlt_serve.scoring.counts import Counts, Progress, count
 from xlt_serve.scoring.input_columns import Kept, keep, of_rows
 from xlt_serve.scoring.journal import Journal, Place, Recovered
 from xlt_serve.scoring.local import ScoredWindow, answered, prefetched, refuse_bad
 from xlt_serve.scoring.order import Layout, Order, Unit, difference, essence, layout
+from xlt_serve.scoring.previous import Previous
+from xlt_serve.scoring.tolerance import TooManyErrors, Watch
 from xlt_serve.scoring.writers import Writer
 
 PIPED = "pipe.json"
@@ -51,72 +54,168 @@ def score(order: Order, quiet: bool = True, open_predictor: Open | None = None) 
     sources = [source for unit in found.units for source in unit.sources]
     stamps = [places.stamp(source) for source in sources]
     wanted = _jsoned(essence(order, bundle, found.units))
-    done = publish.finished_before(order, found, wanted)
+    before = publish.finished_before(order, found, wanted)
     journal = Journal(publish.work_folder(order))
-    if done is not None:
+    if before.whole:
         journal.dismiss(wanted)
-        return Summary(done, "")
+        return Summary(before.counts, "")
+    found, claimed = before.todo(found), _claimed(order, before, found, wanted)
     journal.refuse_foreign()
     with journal.locked():
-        state = _begun(order, journal, wanted)
+        state = _begun(order, journal, claimed)
         if state is None:
-            return Summary(publish.publish(order, found, journal), "")
-        progress = Progress(state.counts, quiet=quiet)
-        if order.engine == "ray":
-            writers = [_writer(order, bundle, unit) for unit in found.units]
-            cluster.start()
-            journal.claim()
-            cluster.run(order, bundle, found, writers, journal.folder, progress)
-        else:
-            writers = _locally(order, bundle, found, journal, state, progress, opening)
+            return Summary(publish.publish(order, found, journal, before), "")
+        made = _Run(order, bundle, found, journal, state, Progress(state.counts, quiet=quiet))
+        writers, counts = made.done(opening, before)
         for source, stamp in zip(sources, stamps, strict=True):
             if places.stamp(source) != stamp:
                 raise DataError(
                     source.url, "changed while it was read", "use --overwrite to score it anew"
                 )
-        said = progress.finish()
-        publish.finish(order, found, journal, writers, wanted, progress.done)
-        publish.publish(order, found, journal)
-    return Summary(progress.done, said)
+        said = made.said(before.counts)
+        publish.finish(order, found, journal, writers, wanted, counts, before)
+        publish.publish(order, found, journal, before)
+    return Summary(made.progress.done, said)
 
 
-def with_columns(order: Order, bundle: Bundle, found: Layout) -> Order:
-    """The order with its text columns named, after making sure that the input has them."""
-    pair = bundle.manifest.pair
-    if pair and not order.pair:
-        raise UsageError(
-            bundle.manifest.name,
-            "classifies pairs of texts",
-            "name their columns: --text A --pair B",
-        )
-    if order.pair and not pair:
-        raise UsageError(
-            f"--pair {order.pair}",
-            f"{bundle.manifest.name} classifies single texts",
-            "leave it out",
-        )
-    first = found.units[0].sources[0]
-    names = columns_of(first)
-    if found.units[0].keyed:
-        names += [key for key in first.keys if key not in names]
-    guessed = names[0] if len(names) == 1 else "text"
-    wanted = {"--text": order.text or guessed, "--pair": order.pair}
-    wanted["--translation"] = order.translation
-    for option, name in wanted.items():
-        if name and names and name not in names:
+def _claimed(
+    order: Order, before: publish.Before, found: Layout, wanted: dict[str, Any]
+) -> dict[str, Any]:
+    """The order that the work is for: that of what is not there yet."""
+    out = dict(wanted)
+    if before.kept:
+        todo = [n for n, unit in enumerate(found.units) if unit.name not in before.kept]
+        out |= {key: [wanted[key][n] for n in todo] for key in ("input", "output")}
+    if order.key and before.outputs:
+        out["key"] = order.key
+    return out
+
+
+class _Run:
+    """What is left to do of an order, on this machine or on several."""
+
+    def __init__(
+        self,
+        order: Order,
+        bundle: Bundle,
+        found: Layout,
+        journal: Journal,
+        state: Recovered,
+        progress: Progress,
+    ) -> None:
+        self.order, self.bundle, self.found = order, bundle, found
+        self.journal, self.state, self.progress = journal, state, progress
+        self.watch = Watch(order.max_errors, state.counts)
+        self.previous: Previous | None = None
+
+    def done(self, opening: Open, before: publish.Before) -> tuple[list[Writer], list[Counts]]:
+        """Every unit's data file, and how each is written and what is in it."""
+        order, units, journal = self.order, self.found.units, self.journal
+        try:
+            if order.key and before.outputs:
+                self.previous = self._copied(before)
+            if order.engine == "ray":
+                writers = [_writer(order, self.bundle, unit) for unit in units]
+                cluster.start()
+                journal.claim()
+                counts = cluster.run(
+                    order,
+                    self.bundle,
+                    self.found,
+                    writers,
+                    journal.folder,
+                    self.progress,
+                    self.watch,
+                )
+            else:
+                writers = self._locally(opening)
+                counts = journal.counts(len(units))
+            self.watch.end()
+        except TooManyErrors:
+            if order.max_errors is None and not self.state.counts.rows:
+                journal.clear()  # a failed start: the next one may be about anything
+            raise
+        return writers, counts
+
+    def said(self, before: Counts) -> str:
+        parts = [self.progress.finish()]
+        if self.previous:
+            parts.append(f"{self.previous.found:,} as before")
+        if before.rows:
+            parts.append(f"beside {before.rows:,} rows that were there")
+        return " · ".join(parts)
+
+    def _copied(self, before: publish.Before) -> Previous:
+        self.journal.claim()
+        file = self.journal.folder / previous.NAME
+        outputs = before.outputs
+        if not file.exists() and not publish.is_as_made(outputs, before.replaced):
             raise UsageError(
-                f"{option} {name}", f"is no column of {first.url}; it has {', '.join(names)}"
+                self.order.out,
+                "is not as it was made, so that its rows can't be trusted",
+                "give --overwrite without --key",
             )
-    clash = sorted(
-        {order.prefix + name for name in columns.added(order.mode, bundle.manifest)} & set(names)
-    )
-    if clash:
-        raise UsageError(
-            ", ".join(clash),
-            "is in the input already",
-            "give another --prefix than " + order.prefix,
-        )
-    return replace(order, text=wanted["--text"])
+        previous.copy(outputs, self.order, file)
+        return Previous(file, self.order)
+
+    def _locally(self, opening: Open) -> list[Writer]:
+        """Every unit's data file filled and committed."""
+        units, journal, state = self.found.units, self.journal, self.state
+        place = Place(state.place.unit + 1) if state.finished else state.place
+        known = _piped(journal) if state.place != Place() or state.finished else None
+        writers: dict[int, Writer] = {}
+
+        def writer(number: int, first: Window | None = None) -> Writer:
+            if number not in writers:
+                kept = known or _columns_of(units[number], first)
+                writers[number] = _writer(self.order, self.bundle, units[number], kept)
+                if first and kept and not known:
+                    journal.note(PIPED, json.dumps(asdict(kept)).encode())
+            return writers[number]
+
+        if place.unit < len(units) and not units[place.unit].sources[0].is_pipe:
+            writer(place.unit)  # columns that can't be written are refused before a model is loaded
+        stream = self._stream(place, opening)
+        self.progress.start()
+        with contextlib.closing(stream):
+            for number in range(place.unit, len(units)):
+                here, any_rows = place if number == place.unit else Place(number), False
+                for piece in stream.of(number):
+                    any_rows = True
+                    refuse_bad(self.order, piece)
+                    self.watch.see(piece.answers)
+                    here = self._append(writer(number, piece.window), piece, here)
+                if not any_rows:
+                    empty = here.position == BEGIN and here.source == 0
+                    data = writer(number).header() if empty else b""
+                    journal.claim()
+                    journal.append(number, data, here, Counts())
+                journal.commit(here, end=True)
+        return [writer(number) for number in range(len(units))]
+
+    def _append(self, writer: Writer, piece: ScoredWindow, here: Place) -> Place:
+        """A window into its unit's data file; the place after it."""
+        number, unit = piece.unit, self.found.units[piece.unit]
+        keys = unit.sources[piece.source].keys if unit.keyed else {}
+        data = writer.window(piece.window, piece.answers, keys)
+        if here.position == BEGIN and here.source == 0 and here.digest == "":
+            data = writer.header() + data
+        new = count(piece.answers)
+        here = Place(number, piece.source, piece.window.end, piece.window.digest)
+        self.journal.claim()
+        self.journal.append(number, data, here, new)
+        self.progress.update(new, _share(self.found.units, number, piece), piece.ahead)
+        return here
+
+    def _stream(self, place: Place, opening: Open) -> _ScoredWindows:
+        journal, order = self.journal, self.order
+        held = Answered(journal.folder, journal.claim, strict=order.strict)
+        if not journal.is_new:
+            held.recover(self.state.place)
+        journal.before, journal.after = held.settle, held.forget
+        before = self.previous.answers if self.previous else None
+        answerer = Answerer(opening(self.bundle, order), order, held, before)
+        return _ScoredWindows(order, answerer, self.found.units, place, self.progress)
 
 
 def _writer(order: Order, bundle: Bundle, unit: Unit, kept: Kept | None = None) -> Writer:
@@ -124,67 +223,13 @@ def _writer(order: Order, bundle: Bundle, unit: Unit, kept: Kept | None = None) 
     return Writer(
         unit.format,
         unit.codec,
-        kept or keep(unit.sources, unit.format, unit.keyed),
+        (kept or keep(unit.sources, unit.format, unit.keyed)).only(order.choice),
         columns.added(order.mode, manifest),
         order.prefix,
         manifest.labels,
         {"xlt_serve": json.dumps({"bundle": manifest.name, "version": manifest.version})},
+        order.choice,
     )
-
-
-def _locally(
-    order: Order,
-    bundle: Bundle,
-    found: Layout,
-    journal: Journal,
-    state: Recovered,
-    progress: Progress,
-    opening: Open,
-) -> list[Writer]:
-    """Every unit's data file filled and committed."""
-    units = found.units
-    writers: dict[int, Writer] = {}
-    finished = state.finished
-    place = Place(state.place.unit + 1) if finished else state.place
-    known = _piped(journal) if state.place != Place() or finished else None
-    if place.unit < len(units) and not units[place.unit].sources[0].is_pipe:
-        # Columns that can't be written are refused before a model is loaded.
-        writers[place.unit] = _writer(order, bundle, units[place.unit], known)
-    stream = _ScoredWindows(order, bundle, units, place, opening)
-    progress.start()
-    with contextlib.closing(stream):
-        for number in range(place.unit, len(units)):
-            here, any_rows = place if number == place.unit else Place(number), False
-            for piece in stream.of(number):
-                any_rows = True
-                refuse_bad(order, piece)
-                if number not in writers:
-                    kept = known or _columns_of(units[number], piece.window)
-                    writers[number] = _writer(order, bundle, units[number], kept)
-                    if kept and not known:
-                        journal.note(PIPED, json.dumps(asdict(kept)).encode())
-                writer = writers[number]
-                keys = units[number].sources[piece.source].keys if units[number].keyed else {}
-                data = writer.window(piece.window, piece.predictions, keys)
-                if here.position == BEGIN and here.source == 0 and here.digest == "":
-                    data = writer.header() + data
-                new = count(piece.predictions)
-                here = Place(number, piece.source, piece.window.end, piece.window.digest)
-                journal.claim()
-                journal.append(number, data, here, new)
-                progress.update(new, _share(units, number, piece))
-            if not any_rows:
-                if number not in writers:
-                    kept = known or _columns_of(units[number], None)
-                    writers[number] = _writer(order, bundle, units[number], kept)
-                journal.claim()
-                empty = here.position == BEGIN and here.source == 0
-                journal.append(number, writers[number].header() if empty else b"", here, Counts())
-            journal.commit(here, end=True)
-    return [
-        writers.get(n) or _writer(order, bundle, unit, known or _columns_of(unit, None))
-        for n, unit in enumerate(units)
-    ]
 
 
 def _piped(journal: Journal) -> Kept | None:
@@ -200,11 +245,19 @@ class _ScoredWindows:
     """The answered windows, unit by unit, prefetched by threads of their own."""
 
     def __init__(
-        self, order: Order, bundle: Bundle, units: tuple[Unit, ...], place: Place, opening: Open
+        self,
+        order: Order,
+        answerer: Answerer,
+        units: tuple[Unit, ...],
+        place: Place,
+        progress: Progress,
     ) -> None:
-        answerer = Answerer(opening(bundle, order), order)
+        def show(piece: ScoredWindow, answers: list[Answer]) -> None:
+            tokens = sum(int(answer["tokens"]) for answer in answers)
+            progress.answered(piece.ahead, len(answers), tokens)
+
         windows = prefetched(reading.pieces(order, units, place))
-        answering = answered(windows, answerer, workers_of(order), order.window)
+        answering = answered(windows, answerer, workers_of(order), order.window, show)
         self._pieces = prefetched(answering)
         self._held: ScoredWindow | None = None
 
@@ -243,23 +296,27 @@ def _to_pipe(order: Order, bundle: Bundle, found: Layout, quiet: bool, opening: 
     """Nothing to resume and nothing to hide: each window as soon as it is answered."""
     unit = found.units[0]
     progress = Progress(Counts(), quiet=quiet or sys.stdout.isatty())
-    stream = _ScoredWindows(order, bundle, found.units, Place(), opening)
+    watch = Watch(order.max_errors, Counts())
+    answerer = Answerer(opening(bundle, order), order)
+    stream = _ScoredWindows(order, answerer, found.units, Place(), progress)
     progress.start()
     writer: Writer | None = None
     out = sys.stdout.buffer
     with contextlib.closing(stream):
         for piece in stream.of(0):
+            refuse_bad(order, piece)
+            watch.see(piece.answers)
             if writer is None:
                 writer = _writer(order, bundle, unit, _columns_of(unit, piece.window))
                 out.write(writer.header())
-            refuse_bad(order, piece)
             keys = unit.sources[piece.source].keys if unit.keyed else {}
-            out.write(writer.window(piece.window, piece.predictions, keys))
+            out.write(writer.window(piece.window, piece.answers, keys))
             out.flush()
-            progress.update(count(piece.predictions), piece.window.progress)
+            progress.update(count(piece.answers), piece.window.progress, piece.ahead)
     if writer is None:
         out.write(_writer(order, bundle, unit, _columns_of(unit, None)).header())
         out.flush()
+    watch.end()
     return Summary(progress.done, progress.finish())
 
 

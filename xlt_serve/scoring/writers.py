@@ -14,8 +14,9 @@ from xlt_serve.files.codecs import compress
 from xlt_serve.files.packages import arrow
 from xlt_serve.files.window import Row, Window
 from xlt_serve.scoring import columns, staging
+from xlt_serve.scoring.answered import Answer
+from xlt_serve.scoring.choice import ALL, Choice
 from xlt_serve.scoring.input_columns import Kept
-from xlt_serve.types import Prediction
 
 DELIMITERS = {"csv": ",", "tsv": "\t"}
 _BREAKS = str.maketrans("\t\n\r", "   ")
@@ -33,6 +34,7 @@ class Writer:
     prefix: str
     labels: tuple[str, ...]
     about: dict[str, str]
+    choice: Choice = ALL
 
     def header(self) -> bytes:
         if self.format not in DELIMITERS:
@@ -40,11 +42,10 @@ class Writer:
         names = [*(self.kept.names or ()), *(self.prefix + name for name in self.names)]
         return compress(self._delimited([names]), self.codec)
 
-    def window(self, window: Window, predictions: Sequence[Prediction], keys: Row) -> bytes:
-        found = [columns.values(prediction, self.names) for prediction in predictions]
+    def window(self, window: Window, found: Sequence[Answer], keys: Row) -> bytes:
         if self.format == "parquet":
             return staging.stage(self._table(window, found, keys))
-        rows = [row | keys for row in window.rows] if keys else window.rows
+        rows = self._rows(window, keys)
         if self.format == "jsonl":
             data = b"".join(map(self._json, rows, found))
         else:
@@ -55,7 +56,7 @@ class Writer:
                 [
                     [
                         *(columns.flat(row.get(name)) for name in names),
-                        *map(columns.flat, new.values()),
+                        *(columns.flat(new[name]) for name in self.names),
                     ]
                     for row, new in zip(rows, found, strict=True)
                 ]
@@ -71,8 +72,16 @@ class Writer:
             fields.append(pa.field(self.prefix + name, columns.arrow_type(name, self.labels)))
         return pa.schema(fields, metadata={**(kept.metadata or {}), **self.about})
 
+    def _rows(self, window: Window, keys: Row) -> list[Row]:
+        if not keys and self.choice == ALL:
+            return window.rows
+        return [
+            {name: value for name, value in (row | keys).items() if self.choice.has(name)}
+            for row in window.rows
+        ]
+
     def _json(self, row: Row, new: dict[str, Any]) -> bytes:
-        own = {self.prefix + name: value for name, value in new.items()}
+        own = {self.prefix + name: new[name] for name in self.names}
         if clash := sorted(row.keys() & own.keys()):
             raise UsageError(
                 ", ".join(clash),
@@ -101,18 +110,19 @@ class Writer:
             for name, value in keys.items():
                 arrays[name] = pa.array([value] * len(window.rows), pa.string())
         else:
-            arrays = {name: self._column(name, window.rows, keys) for name in self.kept.names or ()}
-            for row in window.rows:
-                self._refuse_unknown(row | keys)
+            rows = self._rows(window, keys)
+            arrays = {name: self._column(name, rows) for name in self.kept.names or ()}
+            for row in rows:
+                self._refuse_unknown(row)
         for name in self.names:
             values = [new[name] for new in found]
             arrays[self.prefix + name] = columns.arrow_values(name, values, self.labels)
         return pa.table([arrays[field.name] for field in schema], schema=schema)
 
-    def _column(self, name: str, rows: Sequence[Row], keys: Row) -> Any:
+    def _column(self, name: str, rows: Sequence[Row]) -> Any:
         pa = arrow("Parquet")
         kind = self.kept.arrow_schema().field(name).type
-        values = [keys[name]] * len(rows) if name in keys else [row.get(name) for row in rows]
+        values = [row.get(name) for row in rows]
         if kind == pa.string():
             values = [None if value is None else _valid(columns.flat(value)) for value in values]
         try:

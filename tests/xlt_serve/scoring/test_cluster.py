@@ -89,6 +89,7 @@ def test_what_an_actor_fails_with_is_one_line_and_keeps_its_cause(
     shard = replace(shard, start=next(read(units[0].sources[0], BEGIN, 1)).end)
     writers = [run._writer(order, bundles.load(str(bundle)), unit) for unit in units]
     monkeypatch.setattr(cluster, "opened", lambda found, _: Failing(found.manifest.labels))
+    (tmp_path / cluster.SIGN).touch()  # the folder is one that all machines see
     actor = cluster.Actor(order, str(bundle), units, writers, str(tmp_path), {0: shard})
     made = actor({"shard": [0]})
     assert json.loads(made["counts"][0])["rows"] == 0

@@ -177,7 +177,8 @@ def test_a_bad_row_is_a_row_with_an_error(bundle: Path, tmp_path: Path, out: str
         b"8,last",
     ]
     file.write_bytes(b"\n".join(lines) + b"\n")
-    score(Order(str(file), str(tmp_path / out), str(bundle)), open_predictor=opening())
+    order = Order(str(file), str(tmp_path / out), str(bundle), max_errors="100%")  # 5 of 8 rows
+    score(order, open_predictor=opening())
     found = (
         read(tmp_path / out)
         if out != "o.csv"
@@ -205,9 +206,8 @@ def test_bad_json_lines(bundle: Path, tmp_path: Path) -> None:
         b'{"text": "good", "n": 1}\n[1]\n{"text": \n\n{"n": 2}\n{"text": 5}\n{"text": null}\n'
         b'{"text": "\\ud800"}\n\xef\xbb\xbf\n' + b"[" * 100_000 + b'\n{"text": "end"}'
     )
-    summary = score(
-        Order(str(file), str(tmp_path / "o.jsonl"), str(bundle)), open_predictor=opening()
-    )
+    order = Order(str(file), str(tmp_path / "o.jsonl"), str(bundle), max_errors="8")
+    summary = score(order, open_predictor=opening())
     found = read(tmp_path / "o.jsonl")
     codes = [row["xlt_error"] and row["xlt_error"]["code"] for row in found]
     assert codes == [None, "row", "row", *["not_text"] * 4, "row", "row", None]
