@@ -19,16 +19,21 @@ from xlt_training.methods import METHODS
 from xlt_training.methods.vanilla import Vanilla
 
 
+STAGE_KEYS = ("train", "method", "select")
+
+
 @dataclass
 class Stage:
-    """One run of the loop: its settings and its methods, outermost first."""
+    """One run of the loop: its settings and its methods, outermost first. ``select`` "last": it hands
+    its last state on to the next one, else the one that the config's ``select`` says."""
 
     train: TrainConfig
     methods: list[Method]
+    select: Literal["last"] | None = None
 
     def described(self) -> dict[str, Any]:
         names = {kind: name for name, kind in METHODS.items()}
-        return {
+        return ({} if self.select is None else {"select": self.select}) | {
             "train": dataclasses.asdict(self.train),
             "methods": [{"name": names[type(m)], **dataclasses.asdict(m)} for m in self.methods],
         }
@@ -38,7 +43,8 @@ class Stage:
 class Config:
     """``encoder``: hub name, folder, or the name of one that ships. ``stages``: usually one, made of
     ``[train]`` and the ``[[method]]`` tables; with ``[[stage]]`` tables, one for each, whose
-    ``[stage.train]`` overrides ``[train]`` and whose methods follow the common ones."""
+    ``[stage.train]`` overrides ``[train]`` and whose methods follow the common ones. A stage with
+    ``select = "last"`` hands on its last state."""
 
     encoder: str
     task: TaskConfig
@@ -116,8 +122,10 @@ def _stages(
         return out
     for number, entry in enumerate(entries):
         prefix = f"stage[{number}]." if entry else ""
-        for key in sorted(set(entry) - {"train", "method"}):
-            problems.append(unknown(f"{prefix}{key}", None, ("train", "method")))
+        for key in sorted(set(entry) - set(STAGE_KEYS)):
+            problems.append(unknown(f"{prefix}{key}", None, STAGE_KEYS))
+        if (select := entry.get("select")) not in (None, "last"):
+            problems.append(f"{prefix}select must be 'last' or left out, was: {select!r}")
         own = entry.get("train", {})
         if not isinstance(own, dict) or not isinstance(common_train, dict):
             problems.append(f"{prefix}train must be a table")
@@ -130,7 +138,7 @@ def _stages(
         problems += composition.problems([names[type(method)] for method in methods])
         if train is not None:
             problems += [f"{prefix}train.{problem}" for problem in train.problems()]
-            out.append(Stage(train, methods))
+            out.append(Stage(train, methods, select))
     if len(out) > 1:
         named = [[entry["name"] for entry in stage.described()["methods"]] for stage in out]
         problems += composition.across_stages(named)
@@ -150,8 +158,9 @@ def _head_alone(first: Stage) -> Stage:
         learning_rate=first.train.head_rate,
         freeze=FREEZE_ALL,
     )
-    norms = [method for method in first.methods if method.has(Trait.NORM)]
-    return Stage(train, norms or [Vanilla()])
+    # What moves the weights comes before anything is fitted to them.
+    kept = [m for m in first.methods if m.has(Trait.NORM) or m.has(Trait.MOVES_WEIGHTS)]
+    return Stage(train, kept or [Vanilla()])
 
 
 def _methods(entries: Any, prefix: str, problems: list[str]) -> list[Method]:

@@ -70,15 +70,22 @@ def check(place: str) -> None:
 
 
 def load_classifier(place: str, settings: dict[str, Any]) -> PreTrainedModel:
+    return classifier_and_fresh(place, settings)[0]
+
+
+def classifier_and_fresh(
+    place: str, settings: dict[str, Any]
+) -> tuple[PreTrainedModel, frozenset[str]]:
+    """The model, and which parameters its files do not have: they begin at random."""
     before = logging.get_verbosity()
     logging.set_verbosity_error()  # a fresh head is what we want, not news
     if not sys.stderr.isatty():
         logging.disable_progress_bar()
     try:
-        model: PreTrainedModel = AutoModelForSequenceClassification.from_pretrained(
-            place, use_safetensors=True, dtype=torch.float32, **settings
+        model, told = AutoModelForSequenceClassification.from_pretrained(
+            place, use_safetensors=True, dtype=torch.float32, output_loading_info=True, **settings
         )
-        return model
+        return model, frozenset(told["missing_keys"])
     except OSError as error:
         raise DataError(
             place,

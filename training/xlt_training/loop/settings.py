@@ -33,7 +33,7 @@ class TrainConfig:
     batch_size: int = 32
     accumulate: int = 1
     max_length: int = 128
-    warm_up: float = 0.0
+    warm_up: float = 0.0  # a share of all steps or, from 1 on, their number
     weight_decay: float = 0.01
     clip: float = 1.0
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
@@ -42,6 +42,7 @@ class TrainConfig:
     freeze: int = -1  # 0: the embeddings stay as they are, n: and the lowest n layers; -1: nothing
     head_first: float = 0.0  # epochs that train the head alone, before the first stage
     head_rate: float = 1e-3  # learning rate of these
+    evaluate_every: int = 0  # steps after which dev is looked at; 0: each epoch
 
     def problems(self) -> list[str]:
         """What the types alone can't tell."""
@@ -59,8 +60,13 @@ class TrainConfig:
             out.append(f"freeze must be -1 or a number of layers, was: {self.freeze}")
         if self.max_steps == 0 or self.max_steps < -1:
             out.append(f"max_steps must be positive, or -1 for all, was: {self.max_steps}")
-        if not 0 <= self.warm_up < 1:
-            out.append(f"warm_up is a share of all steps, in [0, 1), was: {self.warm_up}")
+        if not 0 <= self.warm_up < 1 and not (self.warm_up >= 1 and self.warm_up % 1 == 0):
+            out.append(
+                "warm_up is a share of all steps, in [0, 1), or a whole number of steps, "
+                f"was: {self.warm_up}"
+            )
+        if self.evaluate_every < 0:
+            out.append(f"evaluate_every must be steps, or 0 for epochs, was: {self.evaluate_every}")
         return out
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -15,13 +15,16 @@ from xlt_training.loop.types import Batch, Loss
 Anchors = list[tuple[nn.Parameter, Tensor]]
 
 
-def anchors(model: Classifier, pretrained: Mapping[str, Tensor]) -> Anchors:
-    """Each trained parameter of the encoder with its pretrained value, the present one where none is
-    given. Parameter objects, not names: whatever wraps the model later, they are the same."""
+def anchors(
+    model: Classifier, pretrained: Mapping[str, Tensor], chosen: Container[str] | None = None
+) -> Anchors:
+    """Each trained parameter of the encoder, its pooler too where that was pretrained, with its
+    pretrained value, the present one where none is given. Parameter objects, not names: whatever
+    wraps the model later, they are the same. ``chosen``: names of those to hold, None: all."""
     return [
         (p, pretrained.get(name, p).detach().clone().to(p.device))
-        for name, p in model.encoder_parameters()
-        if p.requires_grad
+        for name, p in model.pretrained_parameters()
+        if p.requires_grad and (chosen is None or name in chosen)
     ]
 
 
