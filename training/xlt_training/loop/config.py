@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from xlt_serve.errors import ConfigError
 from xlt_training.data import TaskConfig
-from xlt_training.loop import composition, recipes, toml_tables
+from xlt_training.loop import composition, presets, recipes, toml_tables
 from xlt_training.loop.method import Method, Trait
 from xlt_training.loop.settings import FREEZE_ALL, TrainConfig, parse, task_problems
 from xlt_training.loop.toml_tables import unknown
@@ -74,13 +74,23 @@ def of(table: dict[str, Any], settings: Mapping[str, Any], said: str) -> Config:
     return _checked(table, (), said, problems)
 
 
-def named(task: str, methods: str | Sequence[str], overrides: Sequence[str] = ()) -> Config:
-    """The same by names: ``named("sib200", "synonyms,ear")``, methods outermost first."""
+def named(
+    task: str,
+    methods: str | Sequence[str],
+    overrides: Sequence[str] = (),
+    preset: str = presets.SMALL,
+) -> Config:
+    """The same by names: ``named("sib200", "synonyms,ear")``, methods outermost first. ``preset``: whose
+    numbers, those for the small encoder or a paper's (``loop/presets.py``)."""
     names = methods.split(",") if isinstance(methods, str) else list(methods)
     problems: list[str] = []
-    given = {override.partition("=")[0] for override in overrides}
-    table = recipes.resolved(task, names, given, problems)
+    given = {key: value for key, _, value in (each.partition("=") for each in overrides)}
     said = f"--task {task} --method {','.join(names)}"
+    if preset == presets.SMALL:
+        table = recipes.resolved(task, names, given, problems)
+    else:
+        table = presets.resolved(preset, task, names, given, problems)
+        said += f" --preset {preset}"
     if not table:
         raise ConfigError(said, problems)
     return _checked(table, overrides, said, problems)
