@@ -182,11 +182,9 @@ def test_a_fisher_for_each_language(
     call = ["fisher", str(encoders["bert"]), "--languages", "fr,de", "--text", str(texts)]
     call += ["--sentences", "2", "--out", str(tmp_path / "out")]
     assert main([*call, "--each"]) == 0
-    sources = {}
-    for language in ("fr", "de"):
-        path = tmp_path / "out" / f"{language}.safetensors"
-        assert f"fisher: {path}" in capsys.readouterr().out or language == "de"
-        sources[language] = fisher.read_source(path)
+    paths = {language: tmp_path / "out" / f"{language}.safetensors" for language in ("fr", "de")}
+    assert capsys.readouterr().out.splitlines() == [f"fisher: {p}" for p in paths.values()]
+    sources = {language: fisher.read_source(path) for language, path in paths.items()}
     assert sources["fr"] is not None
     assert sources["de"] is not None
     assert sources["fr"].weights == sources["de"].weights == weights_digest(str(encoders["bert"]))

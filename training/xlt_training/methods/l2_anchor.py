@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor, nn
 
+from xlt_serve.errors import UsageError
 from xlt_training.loop.method import Context, Method, Objective, Trait
 from xlt_training.loop.network import Classifier
 from xlt_training.loop.types import Batch, Loss
@@ -21,11 +22,14 @@ def anchors(
     """Each trained parameter of the encoder, its pooler too where that was pretrained, with its
     pretrained value, the present one where none is given. Parameter objects, not names: whatever
     wraps the model later, they are the same. ``chosen``: names of those to hold, None: all."""
-    return [
+    held = [
         (p, pretrained.get(name, p).detach().clone().to(p.device))
         for name, p in model.pretrained_parameters()
         if p.requires_grad and (chosen is None or name in chosen)
     ]
+    if not held:
+        raise UsageError("an anchor", "finds nothing of the encoder that moves", "leave it out")
+    return held
 
 
 def squared_distance(held: Anchors, weights: Sequence[Tensor] | None = None) -> Tensor:
