@@ -47,9 +47,7 @@ def run(options: argparse.Namespace) -> None:
     languages = options.languages
     for chosen in [[language] for language in languages] if options.each else [languages]:
         texts, name = texts_of(options, chosen), "+".join(chosen)
-        source = fisher.source_of(
-            options.encoder, weights, texts, options.sentences, options.seed
-        )
+        source = fisher.source_of(options.encoder, weights, texts, options.sentences, options.seed)
         values = fisher.compute(
             options.encoder, texts, options.sentences, seed=options.seed, device=options.device
         )

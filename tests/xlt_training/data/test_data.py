@@ -112,11 +112,13 @@ def test_toy_splits(toy_data: Path) -> None:
 
 
 def test_a_row_that_one_language_lacks_is_left_out_in_all(tmp_path: Path) -> None:
-    """"NS" stands for a sentence of PAWS-X that was never translated; labels then agree by row."""
+    """ "NS" stands for a sentence of PAWS-X that was never translated; labels then agree by row."""
     rows = {"en": ["a", "b", "c", "d", "e", "f"], "de": ["A", "B", "NS", "D", "E", "F"]}
     (tmp_path / "pawsx").mkdir()
     for split, language in itertools.product(("dev", "test"), rows):
-        pairs = [("x", "NS") if (language, t) == ("de", "F") else (t, f"{t}{t}") for t in rows[language]]
+        pairs = [
+            ("x", "NS") if (language, t) == ("de", "F") else (t, f"{t}{t}") for t in rows[language]
+        ]
         lines = [f"{n % 2}\t{one}\t{other}" for n, (one, other) in enumerate(pairs)]
         file = tmp_path / "pawsx" / f"{split}-{language}.tsv"
         file.write_text("label\tsentence1\tsentence2\n" + "\n".join(lines) + "\n")

@@ -41,7 +41,9 @@ class TaskConfig:
     name: str
     data: str = ""  # folder of the task's files, "hub" for the hub; of name = "hub" the dataset
     source: str = "en"  # language of the training labels
-    translated_from: str = ""  # the language whose train rows are read in translation, as the source's
+    translated_from: str = (
+        ""  # the language whose train rows are read in translation, as the source's
+    )
     supervised: list[str] = field(default_factory=list)  # more languages whose labels are used
     train: str | dict[str, str] = ""
     dev: str | dict[str, str] = ""

@@ -18,7 +18,6 @@ from xlt_training.loop.toml_tables import unknown
 from xlt_training.methods import METHODS
 from xlt_training.methods.vanilla import Vanilla
 
-
 STAGE_KEYS = ("train", "method", "select")
 
 

@@ -155,9 +155,7 @@ def source_of(
     return Source(encoder, weights, digest, len(chosen), seed)
 
 
-def save(
-    folder: Path, name: str, values: dict[str, Tensor], source: Source | None = None
-) -> Path:
+def save(folder: Path, name: str, values: dict[str, Tensor], source: Source | None = None) -> Path:
     """As safetensors, with its source in their header."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}.safetensors"

@@ -222,9 +222,7 @@ class EAR(Method):
             return example
         return example.with_texts([redraw(t, self._table, generator) for t in example.texts()])
 
-    def pushed(
-        self, model: Classifier, plain: Batch, other: Batch, noise: Tensor | None
-    ) -> Tensor:
+    def pushed(self, model: Classifier, plain: Batch, other: Batch, noise: Tensor | None) -> Tensor:
         """EPT of both E(x), read without dropout. The noise goes in before the embeddings' own norm:
         behind it, it would be a constant, which nothing can be learnt from."""
         with still(model.embeddings):
