@@ -284,7 +284,7 @@ def markdown(results: dict[str, Any]) -> str:
     ]
     if "distant" in results["groups"]:
         lines += [
-            "*distant*: languages of another family than Indo-European, and the Indo-Aryan ones:",
+            "*distant*: languages of another family than Indo-European:",
             f"{', '.join(results['groups']['distant'])}. Another script alone (bg, el, ru) is none.",
         ]
     if "test" in results["groups"]:

@@ -65,12 +65,19 @@ def add(commands: Any) -> None:
     sub.add_argument(
         "--languages", type=words, default=[], metavar="en,de", help="default: all that there are"
     )
+    sub.add_argument(
+        "--distant",
+        type=words,
+        default=[],
+        metavar="ar,zh",
+        help='languages of the mean "distant" (default: those that are not Indo-European)',
+    )
     sub.add_argument("--json", action="store_true", help="JSON instead of a table")
     sub.add_argument("--html", type=Path, default=None, metavar="FILE", help="a page beside it")
 
 
 def run(options: argparse.Namespace) -> None:
-    from xlt_serve.evaluation import comparison, findings, page
+    from xlt_serve.evaluation import comparison, findings, groups, page
 
     if options.html and not options.html.parent.is_dir():
         raise UsageError(options.html, "its folder is not there", "make it first")
@@ -81,15 +88,16 @@ def run(options: argparse.Namespace) -> None:
         name: [judged(place, rows, settings, options) for place in places]
         for name, places in systems.items()
     }
+    distant = options.distant or groups.DISTANT
     models = [
-        findings.findings(one.answers, one.name, one.version, options.mode, one.source)
+        findings.findings(one.answers, one.name, one.version, options.mode, one.source, distant)
         for runs in found.values()
         for one in runs
     ]
     comparisons = []
     if len(found) > 1:
         judgements = {name: [one.answers for one in runs] for name, runs in found.items()}
-        comparisons = comparison.compared(judgements, models[0].source)
+        comparisons = comparison.compared(judgements, models[0].source, distant)
     if options.json:
         values = {"models": [each.to_dict() for each in models]}
         print(json.dumps(values | {"comparisons": [asdict(each) for each in comparisons]}))

@@ -21,3 +21,5 @@ def run(_: argparse.Namespace) -> None:
             print(f"{'':16}  {'; '.join(does)}")
     for name, stages in recipes.staged().items():
         print(f"{name:16}  In stages: {', then '.join('+'.join(stage) for stage in stages)}.")
+    for name, of in recipes.variants().items():
+        print(f"{name:16}  A variant of {of}.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,8 @@ def add(commands: Any) -> None:
         "train a classifier by names, or as a config says",
         "examples:\n"
         "  xlt train --task sib200 --method synonyms,ear seed=1 train.epochs=5 --out runs/1\n"
-        "  xlt train my.toml seed=1 --out runs/2\n\n"
+        "  xlt train --task xnli --method ear --preset paper --out runs/2\n"
+        "  xlt train my.toml seed=1 --out runs/3\n\n"
         "The same command goes on with a run that was stopped. Tasks: sib200, xsid, sentiment,\n"
         'xnli, pawsx; in a config also nli, and "files" for CSV, TSV, JSONL or Parquet of your own.',
     )
@@ -36,6 +38,14 @@ def add(commands: Any) -> None:
         metavar="A,B",
         help="with --task: methods, the outermost first; see xlt methods (default: vanilla)",
     )
+    sub.add_argument(
+        "--preset",
+        default=None,
+        metavar="NAME",
+        help="with --task: small, numbers for the encoder that ships (default); paper, those of the "
+        "method's paper for mBERT and XLM-R, which were not run here; or a paper: huang2021, "
+        "ding2022, yang2022, ji2023, l2_ewc",
+    )
     sub.add_argument("--out", type=Path, required=True, metavar="DIR", help="checkpoint folder")
     sub.set_defaults(take=take)
 
@@ -52,9 +62,13 @@ def run(options: argparse.Namespace) -> None:
         settings.check(Path(options.given[0]), options.given[1:])
     config, trainer = training_modules("loop.config", "loop.trainer")
     if options.task:
-        made = config.named(options.task, options.method or ["vanilla"], options.given)
-    elif options.method:
-        raise UsageError(f"--method {','.join(options.method)}", "needs a task", "give --task NAME")
+        preset = options.preset or "small"
+        made = config.named(options.task, options.method or ["vanilla"], options.given, preset)
+        if preset != "small" and trainer.is_first_process():
+            print(f"preset {preset}: a paper's numbers, not run here", file=sys.stderr)
+    elif options.method or options.preset:
+        said = f"--method {','.join(options.method)}" if options.method else "--preset"
+        raise UsageError(said, "needs a task", "give --task NAME")
     elif not options.given:
         raise UsageError("xlt train", "needs a config or a task", "give CONFIG, or --task NAME")
     else:

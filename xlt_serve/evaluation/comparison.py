@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy as np
 from xlt_serve.errors import UsageError
 from xlt_serve.evaluation.answers import Answers
 from xlt_serve.evaluation.bootstrap import Bootstrap, bootstrap, difference, holm
-from xlt_serve.evaluation.groups import groups
+from xlt_serve.evaluation.groups import DISTANT, groups
 from xlt_serve.smoothing.certify import beta_cdf
 
 ENOUGH = 5
@@ -47,7 +47,9 @@ class Comparison:
     gaps: dict[str, Gap]
 
 
-def drawn(systems: Mapping[str, Sequence[Run]], source: str) -> Bootstrap:
+def drawn(
+    systems: Mapping[str, Sequence[Run]], source: str, distant: Collection[str] = DISTANT
+) -> Bootstrap:
     """Accuracies of all systems under the same draws of sentences."""
     some = next(iter(systems.values()))[0]
     for name, runs in systems.items():
@@ -70,12 +72,14 @@ def drawn(systems: Mapping[str, Sequence[Run]], source: str) -> Bootstrap:
     }
     count = len({each for mine in sentences.values() for each in mine})
     times = max(500, min(10_000, CELLS // count))
-    return bootstrap(correct, sentences, groups(list(some), source), times)
+    return bootstrap(correct, sentences, groups(list(some), source, distant), times)
 
 
-def compared(systems: Mapping[str, Sequence[Run]], source: str) -> list[Comparison]:
+def compared(
+    systems: Mapping[str, Sequence[Run]], source: str, distant: Collection[str] = DISTANT
+) -> list[Comparison]:
     """Each system beside the first."""
-    found = drawn(systems, source)
+    found = drawn(systems, source, distant)
     first, *others = systems
     return [_pair(found, first, other) for other in others]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from xlt_serve.evaluation.answers import Answers
 from xlt_serve.evaluation.comparison import Comparison, Gap, drawn
-from xlt_serve.evaluation.groups import groups
+from xlt_serve.evaluation.groups import DISTANT, groups
 from xlt_serve.evaluation.scores import Interval, Score, score
 
 
@@ -31,12 +31,17 @@ class Findings:
 
 
 def findings(
-    found: Mapping[str, Answers], model: str, version: str, mode: str, source: str
+    found: Mapping[str, Answers],
+    model: str,
+    version: str,
+    mode: str,
+    source: str,
+    distant: Collection[str] = DISTANT,
 ) -> Findings:
     scores = {language: score(mine) for language, mine in found.items()}
-    draws = drawn({model: [found]}, source).draws[model]
+    draws = drawn({model: [found]}, source, distant).draws[model]
     means = {}
-    for name, members in groups(list(scores), source).items():
+    for name, members in groups(list(scores), source, distant).items():
         value = float(np.mean([scores[language].accuracy.value for language in members]))
         low, high = np.percentile(draws[name], [2.5, 97.5])
         means[name] = Interval(value, float(low), float(high))

@@ -57,6 +57,9 @@ def test_scores_are_what_predict_gives(
     both = [model["languages"][lg]["accuracy"]["value"] for lg in ("de", "en")]
     assert model["means"]["all"]["value"] == pytest.approx(sum(both) / 2)
     assert model["means"]["target"]["value"] == pytest.approx(both[0])
+    assert "distant" not in model["means"]
+    (model,) = judged(capsys, bundle, "--file", file, *COLUMNS, "--distant", "de,fr")["models"]
+    assert model["means"]["distant"]["value"] == pytest.approx(both[0])
 
 
 def test_who_abstains_is_not_wrong(

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 import tomllib
@@ -10,16 +11,22 @@ from typing import Any
 import pytest
 import torch
 from xlt_training.data import TaskConfig, load_split
-from xlt_training.loop import config, fisher, recipes
+from xlt_training.loop import config, fisher, presets, recipes
 from xlt_training.loop import model as models
 from xlt_training.loop.method import compose
+from xlt_training.loop.settings import TrainConfig
 from xlt_training.loop.trainer import freeze_bottom
 from xlt_training.loop.types import Example
+from xlt_training.methods.adapters import Adapters
+from xlt_training.methods.adversarial import Adversarial
 from xlt_training.methods.code_switch import CodeSwitch
 from xlt_training.methods.ear import EAR
 from xlt_training.methods.ewc import EWC
+from xlt_training.methods.isobn import IsoBN
 from xlt_training.methods.isotropy import Isotropy
 from xlt_training.methods.l2_anchor import L2Anchor
+from xlt_training.methods.noise import Noise
+from xlt_training.methods.noisy_tune import NoisyTune
 from xlt_training.methods.synonyms import Synonyms
 from xlt_training.methods.xmixup import XMixup
 
@@ -31,6 +38,11 @@ RESOLVED: dict[str, dict[str, Any]] = json.loads(
 )
 """What the configs said when there was a file for each task and method: vanilla's values by dotted
 key, and for the others which of them differ."""
+NEWER: dict[type, dict[str, Any]] = {
+    EAR: {"copies": 1, "pairs": ""},
+    Adapters: {"norms": True},
+    IsoBN: {"at": "pooled"},
+}
 NAMED = [(task, name) for task in RESOLVED for name in RESOLVED[task]]
 
 
@@ -80,7 +92,7 @@ strength = 3
 def test_values_out_of_range_and_unknown_tasks(config_file: Path) -> None:
     overrides = [
         "train.learning_rate=0",
-        "train.warm_up=2",
+        "train.warm_up=2.5",
         "train.max_length=1",
         "task.name=sib20",
     ]
@@ -95,6 +107,9 @@ def test_values_out_of_range_and_unknown_tasks(config_file: Path) -> None:
         ("train.learning_rate=nan", "learning_rate must be positive"),
         ("train.epochs=inf", "epochs must be positive"),
         ("train.max_steps=0", "max_steps must be positive"),
+        ("train.evaluate_every=-1", "evaluate_every must be steps"),
+        ('stage=[{select="best"}]', r"stage\[0\]\.select must be 'last' or left out, was: 'best'"),
+        ('stage=[{selct="last"}]', "did you mean 'select'"),
         ("stage=[]", "one or more tables"),
         ('method=[{name=["x"]}]', r"method\[0\].name is required"),
         ('method=[{name="word_swap",p=7.0}]', "p must be between 0 and 1"),
@@ -135,8 +150,13 @@ def test_every_task_and_method_resolve_to_what_their_config_said(task: str, name
         expected = {k: v for k, v in expected.items() if k not in difference.get("gone", [])}
     made = config.named(task, name)
     newer = flat({"task": asdict(TaskConfig(task))})  # keys that there were not, at their defaults
-    stages = [{"train": {"class_weights": "none"}} for _ in made.stages]
-    assert flat(made.described()) == newer | flat({"stages": stages}) | expected
+    train = {"class_weights": "none", "evaluate_every": 0}
+    stages = [
+        {"train": train, "methods": [NEWER.get(type(m), {}) for m in stage.methods]}
+        for stage in made.stages
+    ]
+    newer |= {key: value for key, value in flat({"stages": stages}).items() if value != {}}
+    assert flat(made.described()) == newer | expected
 
 
 def test_files_of_tasks_and_methods_say_how_to_use_them() -> None:
@@ -144,6 +164,8 @@ def test_files_of_tasks_and_methods_say_how_to_use_them() -> None:
     assert {name for _, name in NAMED} <= set(recipes.methods())
     for file in recipes.FOLDER.glob("*/*.toml"):
         assert file.read_text().startswith("# xlt train --task")
+    for file in presets.FOLDER.glob("*.toml"):
+        assert "not run here" in file.read_text().lower()
     for file in (recipes.FOLDER / "methods").glob("*.toml"):
         table = tomllib.loads(file.read_text())
         assert set(table) <= {"train", "method", "stage", "tasks"}
@@ -256,3 +278,96 @@ def test_every_config_that_ships_has_a_loss(
         assert torch.isfinite(loss.total)
         assert all(value.requires_grad for value in loss.terms.values())
         known |= {type(method) for method in stage.methods}
+
+
+MBERT, LARGE = "bert-base-multilingual-cased", "xlm-roberta-large"
+
+
+def test_a_preset_has_the_papers_numbers_and_nothing_of_the_small_encoders() -> None:
+    """Those of Robust-XLT's scripts: scripts/train_xnli.sh and train_pawsx.sh at 0bb3c34."""
+    for task, epochs, copies, every in (("xnli", 1, 3, 1000), ("pawsx", 3, 10, 500)):
+        made = config.named(task, "synonyms", preset="paper")
+        assert made.encoder == MBERT
+        assert (made.seed, made.select) == (7, "source-dev")
+        assert made.stages[0].train == TrainConfig(
+            epochs=epochs,
+            learning_rate=2e-5,
+            batch_size=32,
+            weight_decay=0.0,
+            evaluate_every=every,
+        )
+        assert made.stages[0].methods == [Synonyms(copies=copies, keep_original=False)]
+    (ear,) = config.named("pawsx", "ear", preset="paper").stages[0].methods
+    assert ear == EAR(copies=10, layer=6)
+    first, second = config.named("xnli", "isozcl", [f"encoder={LARGE}"], "paper").stages
+    assert first.select == "last"
+    assert second.select is None
+    assert first.methods == [Isotropy(weight=1.0)]
+    assert (first.train.epochs, first.train.batch_size) == (1, 64)
+    assert (second.train.epochs, second.train.learning_rate) == (4, 5e-6)
+
+
+def test_every_preset_resolves_for_all_that_it_says() -> None:
+    for name in presets.papers():
+        found = presets.paper(name)
+        for task, method, encoder in itertools.product(found.tasks, found.methods, found.encoders):
+            made = config.named(task, method, [f"encoder={encoder}"], name)
+            assert made.encoder == encoder
+            assert all(stage.train.head_first == 0 for stage in made.stages)
+            assert all(stage.train.freeze == -1 for stage in made.stages)
+
+
+def test_of_a_preset_the_paper_is_that_of_the_methods_or_is_named() -> None:
+    rate = {
+        preset: config.named("xnli", "vanilla", preset=preset).train.learning_rate
+        for preset in ("paper", "huang2021", "ji2023")
+    }
+    assert rate == {"paper": 2e-5, "huang2021": 2e-5, "ji2023": 1e-5}
+    both = config.named("xnli", "synonyms,isozcl", preset="paper")
+    assert [[type(m) for m in stage.methods] for stage in both.stages] == [
+        [Synonyms, Isotropy],
+        [Synonyms, CodeSwitch],
+    ]
+
+
+def test_what_a_preset_says_can_be_overridden() -> None:
+    folder = f"/models/{LARGE}"
+    overrides = [f"encoder={folder}", "train.epochs=2", "method.adversarial.epsilon=0.1"]
+    made = config.named("xnli", "adversarial", overrides, "paper")
+    assert (made.encoder, made.train.epochs, made.train.learning_rate) == (folder, 2, 3e-5)
+    assert made.stages[0].methods == [Adversarial(epsilon=0.1)]
+    assert (made.task.data, made.task.lexicons) == ("hub", "../shared/data/lexicons")
+    own = config.named("xnli", "adversarial", ["task.data=/data"], "paper").task
+    assert (own.data, own.lexicons) == ("/data", "")
+
+
+@pytest.mark.parametrize(
+    ("task", "method", "encoder", "preset", "says"),
+    [
+        ("xnli", "ear", "small", "paper", "EAR has no numbers for encoder small"),
+        ("sib200", "ear", MBERT, "paper", "EAR has no numbers for --task sib200"),
+        ("xnli", "ear,xmixup", MBERT, "paper", "no paper has ear and xmixup"),
+        ("xnli", "ear", MBERT, "ji2023", "IsoZCL has no numbers for --method ear"),
+        ("xnli", "ear", MBERT, "papr", "did you mean 'paper'"),
+    ],
+)
+def test_what_a_paper_has_no_numbers_for_is_refused(
+    task: str, method: str, encoder: str, preset: str, says: str
+) -> None:
+    with pytest.raises(ConfigError, match=says):
+        config.named(task, method, [f"encoder={encoder}"], preset)
+
+
+def test_rs_rp_is_uniform_noise() -> None:
+    (method,) = config.named("sib200", "rs_rp").stages[-1].methods
+    assert method == Noise(distribution="uniform", epsilon=0.01)
+    assert recipes.variants() == {"rs_rp": "noise"}
+    (paper,) = config.named("xnli", "rs_rp", preset="paper").stages[-1].methods
+    assert paper == Noise(distribution="uniform", epsilon=0.01)
+
+
+def test_weights_are_moved_before_the_head_is_fitted() -> None:
+    stages = config.named("sib200", "l2_anchor,noisy_tune").stages
+    assert stages[0].train.freeze >= 100
+    assert stages[0].methods == [NoisyTune()]
+    assert [type(m) for m in stages[1].methods] == [L2Anchor, NoisyTune]

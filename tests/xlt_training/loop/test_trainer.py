@@ -12,9 +12,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from transformers import Trainer
-from xlt_training.data import load_split
+from xlt_training.data import load_split, opened
 from xlt_training.exporting import trained
-from xlt_training.loop import config, model, trainer
+from xlt_training.loop import config, fisher, model, trainer
 from xlt_training.loop.learner import Grouped, Learner, dev_score, tensors
 from xlt_training.loop.report import curves
 from xlt_training.methods.xmixup import XMixup
@@ -54,6 +54,165 @@ def test_the_last_epoch_counts_where_nothing_selects(
     assert accuracies[0] < accuracies[-1]
     assert found["source-dev"] == (pytest.approx(accuracies[0]), 100)
     assert found["last"] == (pytest.approx(accuracies[-1]), 101 - len(accuracies))
+
+
+def test_dev_is_looked_at_every_so_many_steps(config_file: Path, tmp_path: Path) -> None:
+    """And at the end. A run that was stopped between two looks goes on as if it had not been."""
+    overrides = ["train.epochs=1", "train.evaluate_every=6"]
+    made = config.load(config_file, overrides)
+    whole = trainer.train(made, tmp_path / "whole")
+    assert [e["step"] for e in whole["log"] if "eval_score" in e] == [6, 12, 16]
+    assert [e["step"] for e in whole["log"] if "term/cross_entropy" in e] == [6, 12]
+    step = Trainer.training_step
+
+    def interrupted(self: Trainer, *args: object, **settings: object) -> torch.Tensor:
+        if self.state.global_step == 8 and not (tmp_path / "stopped" / "once").exists():
+            (tmp_path / "stopped" / "once").touch()
+            os.kill(os.getpid(), signal.SIGINT)
+        return step(self, *args, **settings)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Trainer, "training_step", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            trainer.train(made, tmp_path / "stopped")
+        again = trainer.train(made, tmp_path / "stopped")
+    assert again["dev_score"] == whole["dev_score"]
+    first, second = weights(tmp_path / "whole"), weights(tmp_path / "stopped")
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+def test_the_rate_warms_up_over_steps_or_a_share(config_file: Path, tmp_path: Path) -> None:
+    """The rates that the run logs, beside the lines that they should lie on."""
+    rates = {}
+    for name, value in (("steps", 4), ("share", 0.25)):
+        made = config.load(
+            config_file,
+            ["train.max_steps=16", "train.evaluate_every=1", f"train.warm_up={value}"],
+        )
+        log = trainer.train(made, tmp_path / name, judge=False)["log"]
+        rates[name] = [entry["learning_rate"] for entry in log if "learning_rate" in entry]
+    expected = [3e-3 * min(step / 4, (16 - step) / 12) for step in range(16)]
+    for found in rates.values():
+        assert found == pytest.approx(expected)
+
+
+def test_a_stage_hands_on_its_last_state_where_it_says_so(
+    config_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a score that likes the first epoch best. The second stage hardly moves."""
+    found = {}
+    for select in ('select = "last"', ""):
+        file = tmp_path / "stages.toml"
+        file.write_text(
+            config_file.read_text().partition("[[method]]")[0]
+            + f"[[stage]]\n{select}\n[stage.train]\nepochs = 3\n[[stage.method]]\n"
+            + 'name = "vanilla"\n[[stage]]\n[stage.train]\nlearning_rate = 1e-12\n'
+            + 'max_steps = 1\nweight_decay = 0.0\n[[stage.method]]\nname = "vanilla"\n'
+        )
+        scores = iter(range(100, 0, -1))
+        monkeypatch.setattr(
+            trainer, "dev_score", lambda seen, s=scores: dev_score(seen) | {"score": next(s)}
+        )
+        made = config.load(file)
+        assert [stage.select for stage in made.stages] == ["last" if select else None, None]
+        log = trainer.train(made, tmp_path / f"run-{bool(select)}", judge=False)["log"]
+        accuracies = [(e["stage"], e["eval_accuracy"]) for e in log if "eval_accuracy" in e]
+        found[bool(select)] = accuracies[0][1], accuracies[2][1], accuracies[3][1]
+    for last, (first_epoch, third_epoch, handed_on) in found.items():
+        assert first_epoch != third_epoch
+        assert handed_on == pytest.approx(third_epoch if last else first_epoch)
+
+
+def test_noise_on_the_weights_comes_before_the_head_and_spares_what_is_frozen(
+    config_file: Path, tmp_path: Path
+) -> None:
+    made = config.load(
+        config_file,
+        [
+            "train.head_first=1",
+            "train.freeze=0",
+            "train.max_steps=1",
+            "train.learning_rate=1e-12",
+            "train.weight_decay=0.0",
+            'method=[{name="noisy_tune", strength=0.5}]',
+        ],
+    )
+    seen: list[bool] = []
+    step = Trainer.training_step
+
+    def watched(self: Trainer, *args: object, **settings: object) -> torch.Tensor:
+        base = self.model.model.base  # type: ignore[union-attr]
+        seen.append(torch.equal(base.encoder.layer[0].output.dense.weight, before))
+        return step(self, *args, **settings)
+
+    old = weights(Path(made.encoder))
+    before = old["roberta.encoder.layer.0.output.dense.weight"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Trainer, "training_step", watched)
+        trainer.train(made, tmp_path / "run", judge=False)
+    assert not any(seen)  # moved from the first step of the head on
+    for name, value in weights(tmp_path / "run").items():
+        if name.startswith("roberta.embeddings"):
+            assert torch.equal(value, old[name]), name
+        elif name.startswith("roberta.") and value.ndim == 2:
+            width = 0.5 * old[name].std()
+            assert (value - old[name]).std().item() == pytest.approx(
+                width.item() / 12**0.5, rel=0.1
+            )
+
+
+def test_the_source_may_be_a_translated_train_set(
+    config_file: Path, toy_data: Path, tmp_path: Path
+) -> None:
+    """English rows in German translation, with the labels that they had; judged on German dev."""
+    made = config.load(config_file, ["task.source=de", "task.translated_from=en"])
+    train_set, dev_set = trainer.source_examples(made, opened(made.task))
+    english = {e.id: e for e in load_split("sib200", toy_data, "train", "en")}
+    assert len(train_set) == len(english) - 20  # the others were not translated
+    assert {e.language for e in [*train_set, *dev_set]} == {"de"}
+    for example in train_set:
+        assert example.text == english[example.id].text.upper()
+        assert example.label == english[example.id].label
+    wrong = config.load(config_file, ["task.source=fr", "task.translated_from=en"])
+    with pytest.raises(DataError, match=r"en-fr\.train\.tsv: is not there.*task\.translations"):
+        trainer.train(wrong, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_notes_the_fisher_that_it_read(
+    config_file: Path, encoders: dict[str, Path], toy_data: Path, tmp_path: Path
+) -> None:
+    texts = (toy_data / "text" / "fr.txt").read_text().splitlines()
+    folder, place = tmp_path / "fisher", str(encoders["xlm-roberta"])
+    method = f'method=[{{name="ewc", fisher=["fr"], folder="{folder}"}}]'
+    made = config.load(config_file, ["train.max_steps=1", method])
+    with pytest.raises(DataError, match="make it with `xlt fisher ENCODER --languages fr"):
+        trainer.train(made, tmp_path / "run")
+    values = fisher.compute(place, texts, sentences=2)
+    source = fisher.source_of(place, trainer.weights_digest(place), texts, sentences=2)
+    file = fisher.save(folder, "fr", values, source)
+    trainer.train(made, tmp_path / "run", judge=False)
+    noted = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert noted["files"] == {str(file): trainer.digest_of(file)}
+    fisher.save(folder, "fr", {name: 2 * value for name, value in values.items()}, source)
+    with pytest.raises(UsageError, match=r"another config \(files differ\)"):
+        trainer.train(made, tmp_path / "run")
+
+
+def test_a_run_of_the_first_edition_is_known_again(config_file: Path, tmp_path: Path) -> None:
+    """Without the keys that came later; it meant what its checkpoints are still read as."""
+    adapters = ["train.max_steps=1", 'method=[{name="adapters", norms=false}]']
+    made, out = config.load(config_file, adapters), tmp_path / "run"
+    metrics = trainer.train(made, out, judge=False)
+    noted = json.loads((out / "run.json").read_text())
+    del noted["stages"][0]["train"]["evaluate_every"]
+    del noted["stages"][0]["methods"][0]["norms"]
+    del noted["task"]["translated_from"]
+    (out / "run.json").write_text(json.dumps(noted))
+    assert trainer.train(made, out) == metrics
+    now = config.load(config_file, ["train.max_steps=1", 'method=[{name="adapters"}]'])
+    with pytest.raises(UsageError, match=r"another config \(stages differ\)"):
+        trainer.train(now, out)
 
 
 def test_what_is_left_is_no_pickle(checkpoint: Path) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,10 @@ from torch.nn import functional as F
 from transformers import AutoModelForMaskedLM, AutoTokenizer, BertConfig, BertModel
 from xlt_training.data import load_split
 from xlt_training.loop import fisher
+from xlt_training.loop import model as models
 from xlt_training.loop.method import Context, compose, cross_entropy
 from xlt_training.loop.network import Classifier, longest
+from xlt_training.loop.trainer import weights_digest
 from xlt_training.loop.types import Batch
 from xlt_training.methods.adapters import Adapters
 from xlt_training.methods.bitfit import BitFit
@@ -38,6 +41,26 @@ def test_l2_is_half_the_squared_distance(model: Classifier, batch: Batch, contex
     count = sum(p.numel() for _, p in model.encoder_parameters())
     given = method.objective(model, batch, cross_entropy).terms["l2_anchor"].item()
     assert given == pytest.approx(0.2 / 2 * 0.01 * count, rel=1e-3)
+
+
+def test_the_anchor_holds_a_pooler_that_was_pretrained(
+    encoders: dict[str, Path], tmp_path: Path, batch: Batch, context: Context
+) -> None:
+    torch.manual_seed(0)
+    BertModel.from_pretrained(encoders["bert"]).save_pretrained(tmp_path)  # as mBERT is published
+    AutoTokenizer.from_pretrained(encoders["bert"]).save_pretrained(tmp_path)
+    held = {}
+    for name, place in (("with", tmp_path), ("without", encoders["bert"])):
+        model = models.build(str(place), ["food", "sports", "weather"], 64)
+        method = L2Anchor(strength=2.0)
+        method.prepare(model, [], context)
+        assert model.base.pooler.dense.weight.shape == (32, 32)
+        with torch.no_grad():
+            model.base.pooler.dense.weight += 0.1
+        loss = method.objective(model, model.batch(batch.examples), cross_entropy)
+        held[name] = loss.terms["l2_anchor"].item()
+    assert held["with"] == pytest.approx(0.01 * 32 * 32, rel=1e-3)
+    assert held["without"] == 0
 
 
 def ones(model: Classifier) -> dict[str, torch.Tensor]:
@@ -105,6 +128,71 @@ def test_the_fisher_is_the_mean_squared_gradient(encoders: dict[str, Path], fami
     torch.testing.assert_close(given[name], expected, rtol=1e-4, atol=1e-8)
 
 
+def test_the_output_layer_is_no_part_of_the_embeddings_fisher(
+    encoders: dict[str, Path], family: str
+) -> None:
+    """Against the gradient of what the tables gave out, added up by hand."""
+    texts = ["rain and snow in town", "the team saw a goal", "bread"]
+    given = fisher.compute(str(encoders[family]), texts, seed=0)
+    tokenizer = AutoTokenizer.from_pretrained(encoders[family])
+    model = AutoModelForMaskedLM.from_pretrained(encoders[family]).eval()
+    table = model.get_input_embeddings()
+    assert model.get_output_embeddings().weight is table.weight  # tied
+    out: list[torch.Tensor] = []
+    table.register_forward_hook(lambda _m, _i, output: out.append(output) or output.retain_grad())
+    expected = torch.zeros_like(table.weight)
+    for ids, words in fisher.masked(fisher.drawn(texts, 3, 0), tokenizer, 128, 0):
+        loss = model(input_ids=ids, attention_mask=torch.ones_like(ids), labels=words).loss
+        (loss * (words != -100).sum()).backward()
+        gradient = torch.zeros_like(table.weight).index_add_(0, ids[0], out.pop().grad[0])
+        expected += gradient**2 / 3
+    expected[tokenizer.pad_token_id] = given["embeddings.word_embeddings.weight"][
+        tokenizer.pad_token_id
+    ]
+    torch.testing.assert_close(
+        given["embeddings.word_embeddings.weight"], expected, rtol=1e-3, atol=1e-7
+    )
+
+
+def test_a_fisher_says_what_it_is_of(
+    model: Classifier, context: Context, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    source = fisher.source_of("small", "abc", ["eins", "zwei"], sentences=1, seed=3)
+    assert source != fisher.source_of("small", "abc", ["eins", "drei", "vier"], sentences=1)
+    path = fisher.save(tmp_path, "fr", ones(model), source)
+    assert fisher.read_source(path) == source
+    EWC(str(tmp_path), fisher=["fr"]).prepare(model, [], replace(context, encoder="abc"))
+    with pytest.raises(DataError, match=r"is of other weights \(small, abc; here xyz\)"):
+        EWC(str(tmp_path), fisher=["fr"]).prepare(model, [], replace(context, encoder="xyz"))
+    assert not caplog.text
+    fisher.save(tmp_path, "fr", ones(model))  # as those of the first edition are
+    EWC(str(tmp_path), fisher=["fr"]).prepare(model, [], replace(context, encoder="xyz"))
+    assert "does not say which encoder and text it is of" in caplog.text
+
+
+def test_a_fisher_for_each_language(
+    encoders: dict[str, Path],
+    toy_data: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    texts = tmp_path / "text"
+    shutil.copytree(toy_data / "text", texts)
+    (texts / "de.txt").write_text("Regen und Schnee\nSuppe mit Brot\n")
+    call = ["fisher", str(encoders["bert"]), "--languages", "fr,de", "--text", str(texts)]
+    call += ["--sentences", "2", "--out", str(tmp_path / "out")]
+    assert main([*call, "--each"]) == 0
+    paths = {language: tmp_path / "out" / f"{language}.safetensors" for language in ("fr", "de")}
+    assert capsys.readouterr().out.splitlines() == [f"fisher: {p}" for p in paths.values()]
+    sources = {language: fisher.read_source(path) for language, path in paths.items()}
+    assert sources["fr"] is not None
+    assert sources["de"] is not None
+    assert sources["fr"].weights == sources["de"].weights == weights_digest(str(encoders["bert"]))
+    assert sources["fr"].text != sources["de"].text
+    assert main([*call, "--device", "cuda:9"]) == 2
+    assert "device cuda:9: can't be used" in capsys.readouterr().err
+
+
 def test_a_fisher_of_an_encoder_without_head_is_refused(
     tmp_path: Path, encoders: dict[str, Path]
 ) -> None:
@@ -122,18 +210,21 @@ def test_a_fisher_of_an_encoder_without_head_is_refused(
         fisher.compute(str(tmp_path), ["a b c"])
 
 
-def test_the_ewc_penalty_is_felt_but_does_not_rule(
-    encoders: dict[str, Path], family: str, toy_data: Path, tmp_path: Path, context: Context
+@pytest.mark.parametrize("name", ["ewc", "l2_anchor"])
+def test_a_penalty_is_felt_but_does_not_rule(
+    name: str,
+    encoders: dict[str, Path],
+    family: str,
+    toy_data: Path,
+    tmp_path: Path,
+    context: Context,
 ) -> None:
     """After 50 steps its gradient is between 1 and 100 % of the task's, at the default strength."""
-    from xlt_training.data import load_split
-    from xlt_training.loop import model as models
-
     texts = (toy_data / "text" / "fr.txt").read_text().splitlines()
     fisher.save(tmp_path, "fr", fisher.compute(str(encoders[family]), texts, sentences=20))
     torch.manual_seed(0)
     model = models.build(str(encoders[family]), ["food", "sports", "weather"], 64)
-    method = EWC(str(tmp_path), fisher=["fr"])
+    method = EWC(str(tmp_path), fisher=["fr"]) if name == "ewc" else L2Anchor()
     method.prepare(model, [], context)
     rows = load_split("sib200", toy_data, "train", "en")
     optimizer = torch.optim.AdamW(model.parameters(), lr=5e-4)
@@ -151,7 +242,7 @@ def test_the_ewc_penalty_is_felt_but_does_not_rule(
             torch.stack([g.square().sum() for g in gradients if g is not None]).sum().sqrt()
         )
 
-    share = norm(loss.terms["ewc"]) / norm(loss.terms["cross_entropy"])
+    share = norm(loss.terms[name]) / norm(loss.terms["cross_entropy"])
     assert 0.01 < share < 1
 
 
@@ -173,6 +264,15 @@ def test_noisy_tune_adds_a_tenth_of_each_tensors_deviation(
             assert change.std() == pytest.approx(width.item() / 12**0.5, rel=0.1)
 
 
+def test_noisy_tune_leaves_alone_what_is_never_tuned(model: Classifier, context: Context) -> None:
+    before = {name: p.detach().clone() for name, p in model.encoder_parameters()}
+    tuned = {name for name in before if name.startswith("encoder.layer.1.")}
+    NoisyTune().prepare(model, [], replace(context, tuned=frozenset(tuned)))
+    moved = {n for n, p in model.encoder_parameters() if not torch.equal(p, before[n])}
+    assert moved <= tuned
+    assert "encoder.layer.1.output.dense.weight" in moved
+
+
 def trained(model: Classifier) -> set[str]:
     return {name for name, p in model.named_parameters() if p.requires_grad}
 
@@ -188,17 +288,20 @@ def test_bitfit_trains_exactly_the_biases_and_the_head(model: Classifier, contex
     assert trained(model) == biases | head_names(model)
 
 
-def test_adapters_begin_as_the_identity_and_train_alone(
-    model: Classifier, batch: Batch, context: Context
+@pytest.mark.parametrize("norms", [True, False])
+def test_adapters_begin_as_the_identity_and_train_with_the_norms_alone(
+    model: Classifier, batch: Batch, context: Context, norms: bool
 ) -> None:
     before = model(batch).logits
-    method = Adapters(size=4)
+    method = Adapters(size=4, norms=norms)
     method.attach(model)
     torch.testing.assert_close(model(batch).logits, before)
     method.prepare(model, [], context)
+    kept = {name for name, _ in model.named_parameters() if norms and "LayerNorm" in name}
+    assert len(kept) == (10 if norms else 0)  # of the embeddings and of both sub-layers
     added = {name for name, _ in model.named_parameters() if name.startswith("slots.adapters")}
     assert len(model.slots["adapters"]) == 4  # two layers, two sub-layers
-    assert trained(model) == added | head_names(model)
+    assert trained(model) == added | kept | head_names(model)
     with torch.no_grad():
         model.slots["adapters"][0].up.weight.normal_()
     assert not torch.allclose(model(batch).logits, before)

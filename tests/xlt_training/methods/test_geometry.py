@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 import torch
 from torch.nn import functional as F
+from xlt_training.loop import model as models
 from xlt_training.loop.method import compose, cross_entropy
 from xlt_training.loop.network import Classifier
-from xlt_training.loop.types import Batch
+from xlt_training.loop.types import Batch, Example
 from xlt_training.methods.batch_norm import TokenBatchNorm
 from xlt_training.methods.cosine import Cosine, mean_pairwise_cosine
-from xlt_training.methods.isobn import FirstTokenIsoBN, isotropic_scale
+from xlt_training.methods.isobn import FirstTokenIsoBN, IsoBN, isotropic_scale
 from xlt_training.methods.isotropy import Isotropy, wasserstein_to_isotropic
 
 from tests.xlt_training.methods.conftest import padded
@@ -115,16 +116,35 @@ def test_isobn_keeps_running_statistics_and_leaves_other_tokens() -> None:
     torch.testing.assert_close(module.covariance, before)
 
 
-def test_isobn_statistics_survive_saving(encoders: dict[str, Path], tmp_path: Path) -> None:
-    from xlt_training.loop import model as models
-    from xlt_training.methods.isobn import IsoBN
-
+def test_isobn_scales_berts_pooled_output(encoders: dict[str, Path]) -> None:
+    """As the authors do. The encoder calls its pooler too: that must not count among the statistics."""
     torch.manual_seed(0)
     made = models.build(str(encoders["bert"]), ["a", "b"], 32)
-    IsoBN().attach(made)
+    IsoBN(momentum=0.5).attach(made)
+    batch = made.batch([Example("rain and snow", "a", "en"), Example("goal", "b", "en")])
+    for module in made.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
     made.train()
-    from xlt_training.loop.types import Example
+    out = made(batch)
+    pooled = made.base.pooler(out.last)
+    norm = made.slots["isobn"]
+    torch.testing.assert_close(norm.covariance, torch.cov(pooled.T, correction=0) * 0.5)
+    scale = isotropic_scale(norm.deviation, norm.covariance, 0.5, 1e-3)
+    torch.testing.assert_close(out.logits, made.hf.classifier(pooled * scale))
 
+
+@pytest.mark.parametrize("at", ["pooled", "first_token"])
+def test_isobn_statistics_survive_saving(
+    encoders: dict[str, Path], tmp_path: Path, at: str
+) -> None:
+    """Checkpoints of the first edition do not say where it was; it was at the first token."""
+    torch.manual_seed(0)
+    made = models.build(str(encoders["bert"]), ["a", "b"], 32)
+    IsoBN(at=at).attach(made)  # type: ignore[arg-type]
+    made.train()
+    said = {"name": "isobn", "momentum": 0.05, "eps": 1e-3, "beta": 0.5}
+    said |= {"at": at} if at == "pooled" else {}
     batch = made.batch([Example("rain and snow", "a", "en"), Example("goal", "b", "en")])
     cross_entropy(made, batch)
     made.eval()
@@ -134,7 +154,7 @@ def test_isobn_statistics_survive_saving(encoders: dict[str, Path], tmp_path: Pa
         ["a", "b"],
         "en",
         32,
-        {"stages": [{"methods": [{"name": "isobn", "momentum": 0.05, "eps": 1e-3, "beta": 0.5}]}]},
+        {"stages": [{"methods": [said]}]},
     )
     models.save(tmp_path, made, description)
     again, _ = models.load(tmp_path)

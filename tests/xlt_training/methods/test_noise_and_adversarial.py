@@ -6,7 +6,7 @@ import pytest
 import torch
 from xlt_training.loop.method import cross_entropy
 from xlt_training.loop.network import Classifier
-from xlt_training.loop.types import Batch
+from xlt_training.loop.types import Batch, Loss
 from xlt_training.methods.adversarial import Adversarial, worst_shift
 from xlt_training.methods.noise import Noise, draw
 
@@ -52,6 +52,33 @@ def test_the_inner_maximum_of_a_linear_loss_is_its_closed_form() -> None:
     real = mask.unsqueeze(-1)
     torch.testing.assert_close(delta, 0.1 * slope.sign() * real)
     assert (slope * delta).sum().item() == pytest.approx(0.1 * (slope.abs() * real).sum().item())
+
+
+def test_one_step_of_two_epsilon_reaches_the_corner_and_one_of_epsilon_does_not() -> None:
+    """From a random start: a step of ε ends on average at ¾ of a linear loss's maximum."""
+    torch.manual_seed(0)
+    slope = torch.randn(20, 50, 16)
+
+    def reached(step_size: float) -> float:
+        delta = worst_shift(lambda d: (slope * d).sum(), slope, None, 0.1, 1, step_size)
+        return ((slope * delta).sum() / (0.1 * slope.abs().sum())).item()
+
+    assert reached(0.2) == pytest.approx(1.0)
+    assert reached(0.1) == pytest.approx(0.75, abs=0.01)
+
+
+def test_the_default_step_is_two_epsilon(model: Classifier, batch: Batch) -> None:
+    """Where the loss is linear in the shift, its worst corner is trained on."""
+    slope = torch.randn(len(batch.labels), 32)
+    seen: list[torch.Tensor] = []
+
+    def linear(network: Classifier, given: Batch) -> Loss:
+        assert given.shift is not None
+        seen.append(given.shift.detach())
+        return Loss((slope * given.shift).sum())
+
+    Adversarial(epsilon=0.05, at="encoder").objective(model, batch, linear)
+    torch.testing.assert_close(seen[-1], 0.05 * slope.sign())
 
 
 @pytest.mark.parametrize("at", ["embeddings", "encoder"])

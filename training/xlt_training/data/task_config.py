@@ -42,6 +42,9 @@ class TaskConfig:
     name: str  # a task that ships, or "files" or "hub" for data of one's own
     data: str = ""  # folder of the task's files, "hub" for the hub; of name = "hub" the dataset
     source: str = "en"  # language of the training labels
+    translated_from: str = (
+        ""  # the language whose train rows are read in translation, as the source's
+    )
     supervised: list[str] = field(default_factory=list)  # more languages whose labels are used
     train: str | dict[str, str] = ""  # labelled rows: a file, a folder, a pattern, a table
     dev: str | dict[str, str] = ""  # rows to judge each epoch by, and each language

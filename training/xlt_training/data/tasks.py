@@ -19,7 +19,8 @@ from xlt_training.loop.types import Example
 @dataclass(frozen=True)
 class Task:
     """``files``: split → pattern under the data folder; "#odd" or "#even" take every other row.
-    ``languages``: those it is about, all that have a file if none are named."""
+    ``languages``: those it is about, all that have a file if none are named. ``placeholder`` stands for
+    a text that was not translated: where it is judged on, its row is left out in every language."""
 
     label: str
     text: str
@@ -28,6 +29,7 @@ class Task:
     languages: tuple[str, ...] = ()
     files: dict[str, str] = field(default_factory=dict)
     hub: HubSource | None = None
+    placeholder: str = ""
 
 
 TASKS: dict[str, Task] = {
@@ -165,9 +167,10 @@ TASKS: dict[str, Task] = {
         },
         hub=HubSource(
             "google-research-datasets/paws-x",
-            columns={"label": "label", "text": "sentence1", "pair": "sentence2"},
+            columns={"label": "label", "text": "sentence1", "pair": "sentence2", "id": "id"},
             configs={lg: lg for lg in ("de", "en", "es", "fr", "ja", "ko", "zh")},
         ),
+        placeholder="NS",
     ),
 }
 
@@ -189,23 +192,47 @@ class NamedTask:
 def load_split(task: str, data: str | Path, split: str, language: str) -> list[Example]:
     """The examples of one split in one language."""
     spec = named(task)
-    columns = Columns(spec.text, spec.label, spec.pair, spec.id)
+    rows, columns = _rows(spec, task, data, split, language)
+    if spec.placeholder and split != "train":
+        left_out = {
+            number
+            for other in languages(task, data, split)
+            for number in _untranslated(spec, task, str(data), split, other)
+        }
+        rows = [row for row in rows if row[columns.id] not in left_out]
+    return to_examples(rows, columns, language, f"{task} {split} {language}")
+
+
+def _rows(
+    spec: Task, task: str, data: str | Path, split: str, language: str
+) -> tuple[list[dict[str, str]], Columns]:
+    """The rows of one split in one language, and what their columns mean."""
     if str(data) == "hub":
         if spec.hub is None:
             raise UsageError(task, "is not on the hub", "give the folder of its files as data")
         rows = hub_rows(spec.hub, split, language)
-        columns = Columns(**{name: name for name in spec.hub.columns})
-    else:
-        if split not in spec.files:
-            raise UsageError(split, f"{task} has the splits {', '.join(spec.files)}")
-        path, _, half = spec.files[split].format(language=language).partition("#")
-        rows = read_rows(Path(data) / path)
-        if half:
-            # Translations share a row's number: it is given before rows are left out.
-            rows = [row | {"row": str(number)} for number, row in enumerate(rows)]
-            rows = _half(rows, half, (spec.text, spec.pair))
-            columns = replace(columns, id="row")
-    return to_examples(rows, columns, language, f"{task} {split} {language}")
+        return rows, Columns(**{name: name for name in spec.hub.columns})
+    if split not in spec.files:
+        raise UsageError(split, f"{task} has the splits {', '.join(spec.files)}")
+    path, _, half = spec.files[split].format(language=language).partition("#")
+    rows = read_rows(Path(data) / path)
+    columns = Columns(spec.text, spec.label, spec.pair, spec.id)
+    if half or spec.placeholder:
+        # Translations share a row's number: it is given before rows are left out.
+        rows = [row | {"row": str(number)} for number, row in enumerate(rows)]
+        rows = _half(rows, half, (spec.text, spec.pair)) if half else rows
+        columns = replace(columns, id="row")
+    return rows, columns
+
+
+def _untranslated(spec: Task, task: str, data: str, split: str, language: str) -> list[str]:
+    """The ids of rows in which one language has the placeholder."""
+    rows, columns = _rows(spec, task, data, split, language)
+    return [
+        row[columns.id]
+        for row in rows
+        if spec.placeholder in (row[columns.text], row[columns.pair])
+    ]
 
 
 def _half(rows: list[dict[str, str]], half: str, columns: tuple[str, str]) -> list[dict[str, str]]:

@@ -13,6 +13,7 @@ from xlt_serve.translation.recording import source_hash
 from xlt_training.loop.types import Example
 
 if TYPE_CHECKING:
+    from xlt_training.data.task_config import TaskConfig
     from xlt_training.loop.method import Context
 
 
@@ -77,6 +78,23 @@ def _refuse_other(file: Path, number: str, original: Example, made_of: str) -> N
             f"was translated from another text than {original.text[:60]!r}",
             "run xlt translate again, which translates only what is new",
         )
+
+
+def translated_source(task: TaskConfig, examples: Sequence[Example]) -> list[Example]:
+    """The train examples of another language, machine-translated into the source language."""
+    file = task.translation_folder / f"{task.translated_from}-{task.source}.train.tsv"
+    if not file.is_file():
+        raise DataError(
+            file,
+            "is not there",
+            "record the translations there (columns id, text), or name their folder: task.translations",
+        )
+    texts = _translations(file, examples[0].pair is not None)
+    return [
+        replace(example.with_texts(texts[example.id][0]), language=task.source)
+        for example in examples
+        if example.id in texts
+    ]
 
 
 def _translations(file: Path, pair: bool) -> dict[str, tuple[tuple[str, ...], str]]:

@@ -57,6 +57,12 @@ RULES = (
         "{outer} before {inner}: the anchor would hold on to the noise; put {outer} after it",
     ),
     Rule(
+        Trait.MOVES_WEIGHTS,
+        Trait.FREEZES,
+        "{outer} and {inner}: what is not tuned must not be perturbed",
+        either=True,
+    ),
+    Rule(
         Trait.RUNS_STREAMS,
         Trait.OBJECTIVE,
         "{outer} before {inner}: it runs both streams itself and would skip it; put {outer} last",

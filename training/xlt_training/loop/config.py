@@ -11,24 +11,28 @@ from typing import Any, Literal
 
 from xlt_serve.errors import ConfigError
 from xlt_training.data import TaskConfig
-from xlt_training.loop import composition, recipes, toml_tables
+from xlt_training.loop import composition, presets, recipes, toml_tables
 from xlt_training.loop.method import Method, Trait
 from xlt_training.loop.settings import FREEZE_ALL, TrainConfig, parse, task_problems
 from xlt_training.loop.toml_tables import unknown
 from xlt_training.methods import METHODS
 from xlt_training.methods.vanilla import Vanilla
 
+STAGE_KEYS = ("train", "method", "select")
+
 
 @dataclass
 class Stage:
-    """One run of the loop: its settings and its methods, outermost first."""
+    """One run of the loop: its settings and its methods, outermost first. ``select`` "last": it hands
+    its last state on to the next one, else the one that the config's ``select`` says."""
 
     train: TrainConfig
     methods: list[Method]
+    select: Literal["last"] | None = None
 
     def described(self) -> dict[str, Any]:
         names = {kind: name for name, kind in METHODS.items()}
-        return {
+        return ({} if self.select is None else {"select": self.select}) | {
             "train": dataclasses.asdict(self.train),
             "methods": [{"name": names[type(m)], **dataclasses.asdict(m)} for m in self.methods],
         }
@@ -38,7 +42,8 @@ class Stage:
 class Config:
     """``encoder``: hub name, folder, or the name of one that ships. ``stages``: usually one, made of
     ``[train]`` and the ``[[method]]`` tables; with ``[[stage]]`` tables, one for each, whose
-    ``[stage.train]`` overrides ``[train]`` and whose methods follow the common ones."""
+    ``[stage.train]`` overrides ``[train]`` and whose methods follow the common ones. A stage with
+    ``select = "last"`` hands on its last state."""
 
     encoder: str  # hub name or folder; "small": the one that ships
     task: TaskConfig  # what is trained on, and judged by
@@ -69,13 +74,23 @@ def of(table: dict[str, Any], settings: Mapping[str, Any], said: str) -> Config:
     return _checked(table, (), said, problems)
 
 
-def named(task: str, methods: str | Sequence[str], overrides: Sequence[str] = ()) -> Config:
-    """The same by names: ``named("sib200", "synonyms,ear")``, methods outermost first."""
+def named(
+    task: str,
+    methods: str | Sequence[str],
+    overrides: Sequence[str] = (),
+    preset: str = presets.SMALL,
+) -> Config:
+    """The same by names: ``named("sib200", "synonyms,ear")``, methods outermost first. ``preset``: whose
+    numbers, those for the small encoder or a paper's (``loop/presets.py``)."""
     names = methods.split(",") if isinstance(methods, str) else list(methods)
     problems: list[str] = []
-    given = {override.partition("=")[0] for override in overrides}
-    table = recipes.resolved(task, names, given, problems)
+    given = {key: value for key, _, value in (each.partition("=") for each in overrides)}
     said = f"--task {task} --method {','.join(names)}"
+    if preset == presets.SMALL:
+        table = recipes.resolved(task, names, given, problems)
+    else:
+        table = presets.resolved(preset, task, names, given, problems)
+        said += f" --preset {preset}"
     if not table:
         raise ConfigError(said, problems)
     return _checked(table, overrides, said, problems)
@@ -117,8 +132,10 @@ def _stages(
         return out
     for number, entry in enumerate(entries):
         prefix = f"stage[{number}]." if entry else ""
-        for key in sorted(set(entry) - {"train", "method"}):
-            problems.append(unknown(f"{prefix}{key}", None, ("train", "method")))
+        for key in sorted(set(entry) - set(STAGE_KEYS)):
+            problems.append(unknown(f"{prefix}{key}", None, STAGE_KEYS))
+        if (select := entry.get("select")) not in (None, "last"):
+            problems.append(f"{prefix}select must be 'last' or left out, was: {select!r}")
         own = entry.get("train", {})
         if not isinstance(own, dict) or not isinstance(common_train, dict):
             problems.append(f"{prefix}train must be a table")
@@ -131,7 +148,7 @@ def _stages(
         problems += composition.problems([names[type(method)] for method in methods])
         if train is not None:
             problems += [f"{prefix}train.{problem}" for problem in train.problems()]
-            out.append(Stage(train, methods))
+            out.append(Stage(train, methods, select))
     if len(out) > 1:
         named = [[entry["name"] for entry in stage.described()["methods"]] for stage in out]
         problems += composition.across_stages(named)
@@ -151,8 +168,9 @@ def _head_alone(first: Stage) -> Stage:
         learning_rate=first.train.head_rate,
         freeze=FREEZE_ALL,
     )
-    norms = [method for method in first.methods if method.has(Trait.NORM)]
-    return Stage(train, norms or [Vanilla()])
+    # What moves the weights comes before anything is fitted to them.
+    kept = [m for m in first.methods if m.has(Trait.NORM) or m.has(Trait.MOVES_WEIGHTS)]
+    return Stage(train, kept or [Vanilla()])
 
 
 def _methods(entries: Any, prefix: str, problems: list[str]) -> list[Method]:

@@ -5,20 +5,27 @@ Computed once per encoder and language by ``xlt fisher``; the EWC method reads i
 
 from __future__ import annotations
 
+import hashlib
+import json
+import logging
 import random
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 from tqdm import tqdm
 from transformers import AutoConfig, AutoModelForMaskedLM, PreTrainedModel, PreTrainedTokenizerFast
 
-from xlt_serve.errors import DataError
+from xlt_serve.errors import DataError, UsageError, first_line
 from xlt_training.loop.pretrained import load_tokenizer, resolve
+
+logger = logging.getLogger(__name__)
 
 
 def diagonal(model: PreTrainedModel, batches: Iterable[tuple[Tensor, Tensor]]) -> dict[str, Tensor]:
@@ -32,7 +39,8 @@ def diagonal(model: PreTrainedModel, batches: Iterable[tuple[Tensor, Tensor]]) -
     sums = {name: torch.zeros_like(p) for name, p in chosen.items()}
     count = 0
     model.eval()
-    for ids, words in batches:
+    for given in batches:
+        ids, words = (tensor.to(model.device) for tensor in given)
         logits = model(input_ids=ids, attention_mask=torch.ones_like(ids)).logits
         loss = F.cross_entropy(logits.flatten(0, 1), words.flatten(), reduction="sum")
         gradients = torch.autograd.grad(loss, list(chosen.values()), allow_unused=True)
@@ -77,12 +85,39 @@ def compute(
     sentences: int = 2000,
     max_length: int = 128,
     seed: int = 0,
+    device: str = "cpu",
 ) -> dict[str, Tensor]:
     """The Fisher of an encoder (name or folder) on ``sentences`` texts drawn by ``seed``."""
+    model = language_model(encoder)
+    try:
+        model.to(torch.device(device))
+    except (RuntimeError, AssertionError) as error:
+        raise UsageError(
+            f"device {device}", f"can't be used ({first_line(error)})", "use cpu"
+        ) from None
+    tokenizer = load_tokenizer(resolve(encoder))
+    chosen = drawn(texts, sentences, seed)
+    progress = tqdm(
+        masked(chosen, tokenizer, max_length, seed),
+        total=len(chosen),
+        disable=not sys.stderr.isatty(),
+        desc="fisher",
+    )
+    return {name: value.cpu() for name, value in diagonal(model, progress).items()}
+
+
+def drawn(texts: Sequence[str], sentences: int, seed: int) -> list[str]:
+    """Which texts an estimate is made of."""
+    return random.Random(seed).sample(list(texts), min(sentences, len(texts)))
+
+
+def language_model(encoder: str) -> PreTrainedModel:
+    """An encoder with the head that it was pretrained with. The output layer gets weights of its own:
+    tied, its gradient would count as the word embeddings'."""
     place = resolve(encoder)
     try:
         architectures = AutoConfig.from_pretrained(place).architectures or []
-        model = AutoModelForMaskedLM.from_pretrained(
+        model: PreTrainedModel = AutoModelForMaskedLM.from_pretrained(
             place, use_safetensors=True, dtype=torch.float32
         )
     except (OSError, ValueError) as error:
@@ -94,32 +129,70 @@ def compute(
             f"has no masked-language-model head (it is {', '.join(architectures) or 'unnamed'})",
             "give the encoder as it was pretrained",
         )
-    tokenizer = load_tokenizer(place)
-    chosen = random.Random(seed).sample(list(texts), min(sentences, len(texts)))
-    progress = tqdm(
-        masked(chosen, tokenizer, max_length, seed),
-        total=len(chosen),
-        disable=not sys.stderr.isatty(),
-        desc="fisher",
-    )
-    return diagonal(model, progress)
+    output = model.get_output_embeddings()
+    if output is not None:
+        output.weight = nn.Parameter(output.weight.detach().clone(), requires_grad=False)
+    return model
 
 
-def save(folder: Path, name: str, values: dict[str, Tensor]) -> Path:
+@dataclass(frozen=True)
+class Source:
+    """What a Fisher was made of. ``text``: a digest of the texts that were drawn; ``weights``: of the
+    encoder's."""
+
+    encoder: str
+    weights: str
+    text: str
+    sentences: int
+    seed: int
+
+
+def source_of(
+    encoder: str, weights: str, texts: Sequence[str], sentences: int = 2000, seed: int = 0
+) -> Source:
+    chosen = drawn(texts, sentences, seed)
+    digest = hashlib.sha256("\n".join(chosen).encode()).hexdigest()[:16]
+    return Source(encoder, weights, digest, len(chosen), seed)
+
+
+def save(folder: Path, name: str, values: dict[str, Tensor], source: Source | None = None) -> Path:
+    """As safetensors, with its source in their header."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}.safetensors"
-    save_file({key: value.contiguous() for key, value in values.items()}, path)
+    header = {} if source is None else {"source": json.dumps(asdict(source))}
+    part = path.with_suffix(".part")
+    save_file({key: value.contiguous() for key, value in values.items()}, part, header)
+    part.replace(path)
     return path
 
 
-def load(folder: Path, name: str, shapes: Mapping[str, torch.Size]) -> dict[str, Tensor]:
-    """A stored Fisher, if it is one of an encoder with parameters of these names and shapes."""
+def file_of(folder: Path, name: str) -> Path:
+    """The file of a stored Fisher."""
     path = folder / f"{name}.safetensors"
-    remedy = (
-        f"make it with `xlt fisher ENCODER --languages {name.replace('+', ',')} --out {folder}`"
-    )
     if not path.is_file():
-        raise DataError(path, "is not there", remedy)
+        raise DataError(path, "is not there", _remedy(folder, name))
+    return path
+
+
+def read_source(path: Path) -> Source | None:
+    """What a stored Fisher was made of; None: the file does not say, as those of the first edition."""
+    with safe_open(path, framework="pt") as file:
+        header = file.metadata() or {}
+    return Source(**json.loads(header["source"])) if "source" in header else None
+
+
+def load(
+    folder: Path, name: str, shapes: Mapping[str, torch.Size], weights: str = ""
+) -> dict[str, Tensor]:
+    """A stored Fisher, if it is one of the encoder with these ``weights``, or, where the file or the
+    caller does not know, of one with parameters of these names and shapes."""
+    path, remedy = file_of(folder, name), _remedy(folder, name)
+    source = read_source(path)
+    if source is None:
+        logger.warning("%s does not say which encoder and text it is of; %s", path, remedy)
+    elif weights and source.weights != weights:
+        told = f"is of other weights ({source.encoder}, {source.weights}; here {weights})"
+        raise DataError(path, told, remedy)
     values = load_file(path)
     wrong = [
         key for key, shape in shapes.items() if key not in values or values[key].shape != shape
@@ -129,3 +202,8 @@ def load(folder: Path, name: str, shapes: Mapping[str, torch.Size]) -> dict[str,
     if not sum(float(values[key].sum()) for key in shapes) > 0:
         raise DataError(path, "is zero everywhere", remedy)
     return values
+
+
+def _remedy(folder: Path, name: str) -> str:
+    languages = name.replace("+", ",")
+    return f"make it with `xlt fisher ENCODER --languages {languages} --out {folder}`"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 from torch import Tensor
 from torch.nn import functional as F
@@ -49,7 +49,9 @@ class Context:
     ``lexicons``: where word lists lie, and, unless ``synonyms`` names it, the table of synonyms;
     ``translations``: the folder of recorded ones; ``targets``: the languages that the task is judged in.
     ``pretrained``: the encoder's parameters by name, as they were before the first stage.
-    ``prepared``: kinds of methods that an earlier stage has prepared already.
+    ``prepared``: kinds of methods that an earlier stage has prepared already. ``tuned``: names of the
+    encoder's parameters that ``train.freeze`` leaves free in some stage; None: all. ``encoder``: the
+    digest of the weights that the run began with.
     """
 
     source: str
@@ -61,6 +63,8 @@ class Context:
     pretrained: Mapping[str, Tensor] = field(default_factory=dict)
     prepared: frozenset[type] = frozenset()
     synonyms: str = ""
+    tuned: frozenset[str] | None = None
+    encoder: str = ""
 
 
 @dataclass(frozen=True)
@@ -104,6 +108,9 @@ class Method:
     traits: ClassVar[frozenset[Trait]] = frozenset()
     graphs: ClassVar[tuple[str, ...]] = ()
     """Graphs that an export makes for a model trained so, beside the plain one."""
+    first_edition: ClassVar[Mapping[str, Any]] = {}
+    """Settings that were not there when the first checkpoints were made, and what these were trained by,
+    where that is not today's default."""
 
     @classmethod
     def has(cls, trait: Trait) -> bool:
@@ -136,6 +143,10 @@ class Method:
     def refuses(self, graph: str) -> str:
         """Why one of its ``graphs`` can't be made with these settings; empty: it can."""
         return ""
+
+    def reads(self) -> Sequence[Path]:
+        """Files beside the data that it reads: a run notes what was in them."""
+        return ()
 
     def noise(self) -> TrainedNoise | None:
         """The noise that it trained with."""

@@ -17,7 +17,7 @@ from xlt_serve.errors import DataError
 from xlt_training.loop.architectures import longest
 from xlt_training.loop.method import Method
 from xlt_training.loop.network import Classifier
-from xlt_training.loop.pretrained import check, load_classifier, load_tokenizer, resolve
+from xlt_training.loop.pretrained import check, load_begun, load_classifier, load_tokenizer, resolve
 from xlt_training.methods import METHODS
 
 DESCRIPTION = "xlt.json"
@@ -46,8 +46,10 @@ def build(encoder: str, labels: list[str], max_length: int) -> Classifier:
         "id2label": names,
         "label2id": {name: number for number, name in names.items()},
     }
-    hf = load_classifier(place, settings)
-    return Classifier(hf, load_tokenizer(place), min(max_length, longest(hf.config)))
+    hf, fresh = load_begun(place, settings)
+    made = Classifier(hf, load_tokenizer(place), min(max_length, longest(hf.config)))
+    made.fresh = frozenset(name.removeprefix(f"{hf.base_model_prefix}.") for name in fresh)
+    return made
 
 
 def save(folder: Path, model: Classifier, description: Description) -> None:
@@ -97,7 +99,7 @@ def methods_of(description: Description) -> list[Method]:
         for entry in stage["methods"]:
             settings = dict(entry)
             name = settings.pop("name")
-            made = METHODS[name](**settings)
+            made = METHODS[name](**METHODS[name].first_edition | settings)
             # What it added to the model was added in its first stage; what else it says, as of noise,
             # is what the model has learnt last.
             if name not in out or type(made).attach is Method.attach:

@@ -35,7 +35,8 @@ class SoftPrompts(Protocol):
 
 class Classifier(nn.Module):
     """``slots`` are served and exported with the model; ``after`` names those that the encoder's
-    output passes through on its way to the head (norms)."""
+    output passes through on its way to the head (norms), ``after_pooler`` those that BERT's pooled
+    output does."""
 
     def __init__(
         self, hf: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, max_length: int
@@ -44,12 +45,14 @@ class Classifier(nn.Module):
         self.hf = hf
         self.slots = nn.ModuleDict()
         self.after: list[str] = []
+        self.after_pooler: list[str] = []
         self.tokenizer = tokenizer
         names: Any = hf.config.id2label  # transformers makes its keys numbers
         labels = [names[number] for number in sorted(names)]
         self.encoding = Encoding(tokenizer, labels, max_length, reads_type_ids(hf))
         self.step = 0  # optimiser steps so far, for schedules
         self.class_weights: Tensor | None = None  # [labels], of the loss
+        self.fresh: frozenset[str] = frozenset()  # parameters that began at random, by name
         self._states = self._attentions = False
 
     @property
@@ -61,6 +64,11 @@ class Classifier(nn.Module):
     def embeddings(self) -> nn.Module:
         """The module that gives E(x)."""
         return architectures.embeddings(self.hf)
+
+    @property
+    def pooler(self) -> nn.Module | None:
+        """BERT's, which stands between the encoder's output and the head."""
+        return cast("nn.Module | None", getattr(self.base, "pooler", None))
 
     @property
     def prompt(self) -> SoftPrompts | None:
@@ -154,7 +162,10 @@ class Classifier(nn.Module):
             read = self.slots[name](read, batch.attention_mask)
         if batch.shift is not None:
             read = torch.cat([read[:, :1] + batch.shift.unsqueeze(1), read[:, 1:]], dim=1)
-        logits = architectures.HEADS[self.hf.config.model_type](self.hf, read, batch.attention_mask)
+        head = architectures.HEADS[self.hf.config.model_type]
+        norms = [self.slots[name] for name in self.after_pooler]
+        with _passed_on(self.pooler, norms, batch.attention_mask):
+            logits = head(self.hf, read, batch.attention_mask)
         return Output(logits, last, batch.attention_mask, **more)
 
     @contextmanager
@@ -173,6 +184,12 @@ class Classifier(nn.Module):
         often published without it, and then it begins at random."""
         for name, parameter in self.base.named_parameters():
             if not name.startswith("pooler."):
+                yield name, parameter
+
+    def pretrained_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
+        """Those of the encoder, and of its pooler where it came with one."""
+        for name, parameter in self.base.named_parameters():
+            if not name.startswith("pooler.") or name not in self.fresh:
                 yield name, parameter
 
     def _inputs(self, batch: Batch) -> dict[str, Tensor]:
@@ -195,6 +212,28 @@ def _replaced_output(module: nn.Module, value: Tensor | None) -> Iterator[None]:
         yield
         return
     handle = module.register_forward_hook(lambda *_: value)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+@contextmanager
+def _passed_on(
+    module: nn.Module | None, norms: Sequence[nn.Module], mask: Tensor
+) -> Iterator[None]:
+    """Within it, what ``module`` gives passes through ``norms``. Not for good: the encoder calls its
+    pooler too, for an output that nobody reads."""
+    if module is None or not norms:
+        yield
+        return
+
+    def hook(_module: nn.Module, _inputs: object, output: Tensor) -> Tensor:
+        for norm in norms:
+            output = norm(output, mask)
+        return output
+
+    handle = module.register_forward_hook(hook)
     try:
         yield
     finally:

@@ -98,14 +98,14 @@ def check(place: str) -> None:
 
 def load_classifier(place: str, settings: dict[str, Any]) -> PreTrainedModel:
     """Whatever the weights don't have begins at random: a fresh head."""
-    return _loaded(place, settings)[0]
+    return load_begun(place, settings)[0]
 
 
 def load_finished(
     place: str, settings: dict[str, Any], brought: Collection[str] = ()
 ) -> PreTrainedModel:
     """A classifier all of whose weights are there, but for those that something else brings."""
-    model, missing = _loaded(place, settings)
+    model, missing = load_begun(place, settings)
     if lost := sorted(set(missing) - set(brought)):
         more = f" and {len(lost) - 3} more" if len(lost) > 3 else ""
         raise DataError(
@@ -116,8 +116,8 @@ def load_finished(
     return model
 
 
-def _loaded(place: str, settings: dict[str, Any]) -> tuple[PreTrainedModel, list[str]]:
-    """The model, and the names of its weights that are not there."""
+def load_begun(place: str, settings: dict[str, Any]) -> tuple[PreTrainedModel, list[str]]:
+    """The model, and the names of its weights that are not there: they begin at random."""
     try:
         with _quiet():
             model, info = AutoModelForSequenceClassification.from_pretrained(

@@ -22,7 +22,7 @@ def tasks() -> list[str]:
 
 
 def methods() -> list[str]:
-    """Also those files that name several methods, in stages."""
+    """Also those files that name several methods, in stages, or a variant of one."""
     files = (file.stem for file in (FOLDER / "methods").glob("*.toml"))
     return sorted({*METHODS, *files})
 
@@ -31,9 +31,15 @@ def staged() -> dict[str, list[list[str]]]:
     """Files that are no method but name several: the methods of each stage."""
     out = {}
     for name in sorted({*methods()} - {*METHODS}):
-        stages = of_method(name, "", []).get("stage", [])
-        out[name] = [[entry["name"] for entry in stage["method"]] for stage in stages]
+        if stages := of_method(name, "", []).get("stage"):
+            out[name] = [[entry["name"] for entry in stage["method"]] for stage in stages]
     return out
+
+
+def variants() -> dict[str, str]:
+    """Files that are a method with other settings: its name."""
+    names = sorted({*methods()} - {*METHODS} - {*staged()})
+    return {name: of_method(name, "", [])["method"][0]["name"] for name in names}
 
 
 def resolved(
@@ -49,7 +55,7 @@ def resolved(
     problems += [toml_tables.unknown("--method", n, methods()) for n in names if n not in methods()]
     if problems:
         return {}
-    out = toml_tables.read(FOLDER / "tasks" / f"{task}.toml")
+    out = of_task(task)
     brought = {name: of_method(name, task, problems) for name in names}
     wanted: dict[str, dict[str, Any]] = {}
     for name in names:
@@ -68,6 +74,11 @@ def resolved(
     for name in staged[:1]:
         out["stage"] = brought[name]["stage"]
     return out
+
+
+def of_task(task: str) -> dict[str, Any]:
+    """What a task's file says."""
+    return toml_tables.read(FOLDER / "tasks" / f"{task}.toml")
 
 
 def of_method(name: str, task: str, problems: list[str]) -> dict[str, Any]:

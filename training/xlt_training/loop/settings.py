@@ -33,7 +33,7 @@ class TrainConfig:
     batch_size: int = 32  # rows a batch, on each GPU
     accumulate: int = 1  # batches whose gradients are added up for one step
     max_length: int = 128  # tokens of a text or pair; longer ones are cut
-    warm_up: float = 0.0  # share of the steps in which the rate rises from zero
+    warm_up: float = 0.0  # steps in which the rate rises from zero: a share or, from 1 on, a number
     weight_decay: float = 0.01  # of AdamW
     clip: float = 1.0  # greatest norm of the gradient
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"  # of the arithmetic; weights are fp32
@@ -43,6 +43,7 @@ class TrainConfig:
     head_first: float = 0.0  # epochs that train the head alone, before the first stage
     head_rate: float = 1e-3  # learning rate of these
     class_weights: Literal["none", "balanced"] | dict[str, float] = "none"  # of the loss, by label
+    evaluate_every: int = 0  # steps after which dev is looked at; 0: each epoch
 
     def problems(self) -> list[str]:
         """What the types alone can't tell."""
@@ -64,8 +65,13 @@ class TrainConfig:
             out.append(f"freeze must be -1 or a number of layers, was: {self.freeze}")
         if self.max_steps == 0 or self.max_steps < -1:
             out.append(f"max_steps must be positive, or -1 for all, was: {self.max_steps}")
-        if not 0 <= self.warm_up < 1:
-            out.append(f"warm_up is a share of all steps, in [0, 1), was: {self.warm_up}")
+        if not 0 <= self.warm_up < 1 and not (self.warm_up >= 1 and self.warm_up % 1 == 0):
+            out.append(
+                "warm_up is a share of all steps, in [0, 1), or a whole number of steps, "
+                f"was: {self.warm_up}"
+            )
+        if self.evaluate_every < 0:
+            out.append(f"evaluate_every must be steps, or 0 for epochs, was: {self.evaluate_every}")
         return out
 
 

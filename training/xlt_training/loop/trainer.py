@@ -28,6 +28,7 @@ from transformers.utils.hub import cached_file
 
 from xlt_serve.errors import DataError, UsageError
 from xlt_training.data import Splits, opened, recorded
+from xlt_training.data.translations import translated_source
 from xlt_training.loop import evaluate
 from xlt_training.loop import model as models
 from xlt_training.loop.class_weights import refuse_unknown, weights_of
@@ -48,6 +49,7 @@ from xlt_training.loop.pretrained import check, resolve
 from xlt_training.loop.report import draw, loggers, overview
 from xlt_training.loop.settings import TrainConfig
 from xlt_training.loop.types import Example
+from xlt_training.methods import METHODS
 
 RUN = "run.json"
 RESUME = "resume"
@@ -68,46 +70,40 @@ def train(config: Config, out: Path, judge: bool = True) -> dict[str, Any]:
     most = max(stage.train.max_length for stage in config.stages)
     model = models.build(config.encoder, labels, most)
     model.encoding.check(dev_set)
+    noted = stamp(config)
     if is_first_process():  # not before data and encoder were found: a wrong call leaves no trace
-        _write(out / RUN, stamp(config))
+        _write(out / RUN, noted)
         print("\n".join(overview(source_set, dev_set, targets)), file=sys.stderr)
     several = len(config.stages) > 1
-    pretrained = {n: p.detach().clone() for n, p in model.encoder_parameters()} if several else {}
-    known: set[type] = set()
+    context = Context(
+        config.task.source,
+        config.seed,
+        config.task.lexicon_place,
+        config.task.translation_folder,
+        targets,
+        synonyms=config.task.synonyms,
+        pretrained={n: p.detach().clone() for n, p in model.pretrained_parameters() if several},
+        tuned=tuned(model, config),
+        encoder=noted["encoder_weights"],
+    )
     log: list[dict[str, Any]] = []
     for number, stage in enumerate(config.stages):
         set_seed(config.seed + number)
         for method in stage.methods:
-            if type(method) not in known:
+            if type(method) not in context.prepared:
                 method.attach(model)
         finished = out / RESUME / f"stage-{number}.safetensors"
         if finished.is_file():
             model.load_state_dict(load_file(finished))
             log += json.loads(finished.with_suffix(".json").read_text())
         else:
-            context = Context(
-                config.task.source,
-                config.seed,
-                config.task.lexicon_place,
-                config.task.translation_folder,
-                targets,
-                pretrained=pretrained,
-                prepared=frozenset(known),
-                synonyms=config.task.synonyms,
-            )
             run = StageRun(config, stage, number, context, out / RESUME)
             log += run_stage(run, model, source_set, dev_set)
-        known |= {type(method) for method in stage.methods}
+        known = context.prepared | {type(method) for method in stage.methods}
+        context = dataclasses.replace(context, prepared=known)
     model.encoding.max_length = min(most, model.room)
     if is_first_process():
-        description = models.Description(
-            task=config.task.name,
-            pair=source_set[0].pair is not None,
-            labels=labels,
-            source_language=config.task.source,
-            max_length=model.encoding.max_length,
-            config=config.described(),
-        )
+        description = _description(config, source_set, model)
         models.save(out, model, description)
         draw(log, out / "curves.png")
     metrics = _metrics(config, log, model, data if judge else None)
@@ -115,6 +111,19 @@ def train(config: Config, out: Path, judge: bool = True) -> dict[str, Any]:
         _write(out / "metrics.json", metrics)
         shutil.rmtree(out / RESUME, ignore_errors=True)
     return metrics
+
+
+def _description(
+    config: Config, source_set: list[Example], model: Classifier
+) -> models.Description:
+    return models.Description(
+        task=config.task.name,
+        pair=source_set[0].pair is not None,
+        labels=model.labels,
+        source_language=config.task.source,
+        max_length=model.encoding.max_length,
+        config=config.described(),
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,7 +141,7 @@ def run_stage(
     run: StageRun, model: Classifier, source_set: list[Example], dev_set: list[Example]
 ) -> list[dict[str, Any]]:
     """Train ``model`` through one stage, or the rest of it; its best state on dev is kept, or, with
-    ``select = "last"``, its last.
+    ``select = "last"`` of the stage or the config, its last.
 
     Returns the log. Everything random hangs on the seed and the stage's number.
     """
@@ -142,7 +151,8 @@ def run_stage(
         train_set = list(method.augment(train_set, run.context))
     context = dataclasses.replace(run.context, steps=_steps(settings, len(train_set)))
     checkpoints = run.folder / f"stage-{run.number}"
-    arguments = _arguments(run.config, settings, run.config.seed + run.number, checkpoints)
+    best = not takes_last(run.config, run.stage)
+    arguments = _arguments(settings, run.config.seed + run.number, checkpoints, best)
     model.to(arguments.device)
     model.requires_grad_(True)
     model.encoding.max_length = min(settings.max_length, model.room)
@@ -187,6 +197,9 @@ def run_stage(
 def stamp(config: Config) -> dict[str, Any]:
     """What a run folder records and a resume compares: the config, and which weights it began with."""
     described = config.described() | {"encoder_weights": weights_digest(config.encoder)}
+    read = {file for stage in config.stages for method in stage.methods for file in method.reads()}
+    if read:
+        described["files"] = {str(file): digest_of(file) for file in sorted(read)}
     resolved: dict[str, Any] = json.loads(json.dumps(described))  # as it is read again
     return resolved
 
@@ -202,9 +215,29 @@ def weights_digest(encoder: str) -> str:
         return Path(cached_file(place, "config.json") or "").parent.name  # snapshots/COMMIT
     digests = []
     for file in sorted(Path(place).glob("model*.safetensors")):  # large ones come in parts
-        with file.open("rb") as content:
-            digests.append(hashlib.file_digest(content, "sha256").hexdigest()[:16])
+        digests.append(digest_of(file))
     return "+".join(digests)
+
+
+def digest_of(file: Path) -> str:
+    """The first digits of the SHA-256 of a file."""
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()[:16]
+
+
+def tuned(model: Classifier, config: Config) -> frozenset[str]:
+    """The encoder's parameters that ``train.freeze`` leaves free in some stage, by name."""
+    out: set[str] = set()
+    for stage in config.stages:
+        model.requires_grad_(True)
+        freeze_bottom(model, stage.train.freeze)
+        out |= {name for name, p in model.encoder_parameters() if p.requires_grad}
+    return frozenset(out)
+
+
+def takes_last(config: Config, stage: Stage) -> bool:
+    """Whether a stage ends with its last state, whatever dev says."""
+    return "last" in (config.select, stage.select)
 
 
 def freeze_bottom(model: Classifier, layers: int) -> None:
@@ -236,11 +269,9 @@ def source_examples(config: Config, data: Splits) -> tuple[list[Example], list[E
     """Train examples, and the dev examples that selection may look at: those with a label that is
     trained."""
     task = config.task
-    train_set = [
-        example
-        for language in (task.source, *task.supervised)
-        for example in data.load("train", language)
-    ]
+    first = data.load("train", task.translated_from or task.source)
+    train_set = translated_source(task, first) if task.translated_from else first
+    train_set = [*train_set, *(e for lg in task.supervised for e in data.load("train", lg))]
     chosen = data.languages("dev") if config.select == "all-dev" else [task.source]
     dev_set = [example for language in chosen for example in data.load("dev", language)]
     known = {example.label for example in train_set}
@@ -256,9 +287,12 @@ def source_examples(config: Config, data: Splits) -> tuple[list[Example], list[E
     return train_set, dev_set
 
 
-def _arguments(config: Config, train: TrainConfig, seed: int, folder: Path) -> TrainingArguments:
+def _arguments(train: TrainConfig, seed: int, folder: Path, best: bool) -> TrainingArguments:
+    """``best``: end with the state that was best on dev, not with the last."""
     if train.precision == "fp16" and not torch.cuda.is_available():
         raise UsageError("train.precision = 'fp16'", "needs a GPU", "use 'bf16' or 'fp32' here")
+    every = "steps" if train.evaluate_every else "epoch"
+    steps = train.evaluate_every or 1
     arguments = TrainingArguments(
         output_dir=str(folder),
         per_device_train_batch_size=train.batch_size,
@@ -273,13 +307,16 @@ def _arguments(config: Config, train: TrainConfig, seed: int, folder: Path) -> T
         bf16=train.precision == "bf16",
         fp16=train.precision == "fp16",
         seed=seed,
-        eval_strategy="epoch",
-        save_strategy="epoch",
+        eval_strategy=every,
+        eval_steps=steps,
+        save_strategy=every,
+        save_steps=steps,
         save_total_limit=2,
-        load_best_model_at_end=config.select != "last",
+        load_best_model_at_end=best,
         metric_for_best_model="score",
         greater_is_better=True,
-        logging_strategy="epoch",
+        logging_strategy=every,
+        logging_steps=steps,
         report_to="none",
         remove_unused_columns=False,
         label_names=["labels"],
@@ -312,7 +349,7 @@ def _metrics(
     scores = [entry["eval_score"] for entry in last if "eval_score" in entry]
     out: dict[str, Any] = {
         "selected_by": config.select,
-        "dev_score": scores[-1] if config.select == "last" else max(scores),
+        "dev_score": scores[-1] if takes_last(config, config.stages[-1]) else max(scores),
         "languages": {},
         "log": log,
     }
@@ -340,6 +377,9 @@ def _finished(config: Config, out: Path) -> dict[str, Any] | None:
         before["task"] = dataclasses.asdict(recorded(before["task"]))
     for stage in before.get("stages", []):
         stage["train"] = dataclasses.asdict(TrainConfig()) | stage["train"]
+        stage["methods"] = [_completed(each) for each in stage["methods"]]
+    if "files" not in before:
+        now.pop("files", None)
     if before != now:
         changed = ", ".join(sorted(key for key in now if now[key] != before.get(key)))
         raise UsageError(
@@ -349,6 +389,17 @@ def _finished(config: Config, out: Path) -> dict[str, Any] | None:
         metrics: dict[str, Any] = json.loads((out / "metrics.json").read_text(encoding="utf-8"))
         return metrics
     return None
+
+
+def _completed(entry: dict[str, Any]) -> dict[str, Any]:
+    """A method of an earlier version's run, with the keys that it had not."""
+    kind = METHODS.get(entry["name"])
+    if kind is None:
+        return entry
+    defaults = {
+        f.name: f.default for f in dataclasses.fields(kind) if f.default is not dataclasses.MISSING
+    }
+    return defaults | dict(kind.first_edition) | entry
 
 
 def _resumable(folder: Path) -> str | None:

@@ -16,7 +16,8 @@ class Example:
     """One labelled text, or pair of texts. ``id`` is shared by translations of one example.
 
     ``source`` is the counterpart in the source language of a translated example, ``round_trip``
-    that counterpart translated there and back; each has as many texts as the example has.
+    that counterpart translated there and back, ``copy`` other words for the same in the same language;
+    each has as many texts as the example has.
     """
 
     text: str
@@ -26,6 +27,7 @@ class Example:
     id: str = ""
     source: tuple[str, ...] = ()
     round_trip: tuple[str, ...] = ()
+    copy: tuple[str, ...] = ()
 
     def texts(self) -> tuple[str, ...]:
         return (self.text,) if self.pair is None else (self.text, self.pair)

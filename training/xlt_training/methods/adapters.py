@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -29,14 +30,17 @@ class Bottleneck(nn.Module):
 
 @dataclass
 class Adapters(Method):
-    """A bottleneck after both sub-layers of every layer, before the residual; the rest is frozen.
+    """A bottleneck after both sub-layers of every layer, before the residual; the rest is frozen, but
+    for the LayerNorms (``norms``), which Houlsby trains too.
 
     Data: none. Composes with everything but another method that freezes. Learning rate 1e-3.
     """
 
-    traits = frozenset({Trait.FREEZES, Trait.FREEZES_ALL})
+    traits = frozenset({Trait.FREEZES})
+    first_edition: ClassVar[dict[str, Any]] = {"norms": False}
 
     size: int = 64  # width of a bottleneck
+    norms: bool = True  # train the LayerNorms too, as Houlsby does
 
     def problems(self) -> list[str]:
         return least_problems(self, 1, "size")
@@ -53,8 +57,14 @@ class Adapters(Method):
         model.slots["adapters"] = modules
 
     def prepare(self, model: Classifier, batches: Sequence[Batch], context: Context) -> None:
+        kept = {
+            parameter
+            for module in model.base.modules()
+            if isinstance(module, nn.LayerNorm) and self.norms
+            for parameter in module.parameters()
+        }
         for _, parameter in model.encoder_parameters():
-            parameter.requires_grad_(False)
+            parameter.requires_grad_(parameter.requires_grad and parameter in kept)
 
 
 def _through(adapter: Bottleneck) -> Callable[[nn.Module, object, Tensor], Tensor]:

@@ -50,7 +50,8 @@ class Adversarial(Method):
     """``min_f max_{‖δ‖∞ ≤ ε} CE(f(E(x)+δ), y)``.
 
     ``at``: E(x) at all real positions, or the encoder's output at the first token (the paper's
-    literal formula). ``step_size`` 0 means ε. Data: none. Composes with what changes ids, written
+    literal formula). ``step_size`` 0 means 2ε: from wherever in the ball a walk starts, one such step
+    reaches the worst corner of a linear loss. Data: none. Composes with what changes ids, written
     before it.
     """
 
@@ -81,7 +82,7 @@ class Adversarial(Method):
             mask=model.mask(batch) if self.at == "embeddings" else None,
             epsilon=self.epsilon,
             steps=self.steps,
-            step_size=self.step_size or self.epsilon,
+            step_size=self.step_size or 2 * self.epsilon,
             keep_best=self.keep_best,
         )
         return inner(model, moved(embedded, delta))

@@ -29,7 +29,8 @@ class EWC(Method):
     """``loss + strength/2 · Σ_languages Σ F (θ − θ*)²``, F the masked-language-model Fisher.
 
     ``fisher``: languages, a penalty each; ``mix``: languages whose text was mixed into one Fisher.
-    Data: files that ``xlt fisher`` writes into ``folder``. Composes like ``l2_anchor``.
+    The paper trains a model for each target language, with that language's Fisher. Data: files that
+    ``xlt fisher`` writes into ``folder``. Composes like ``l2_anchor``.
     """
 
     traits = frozenset({Trait.PENALTY, Trait.ANCHOR})
@@ -39,16 +40,23 @@ class EWC(Method):
     mix: list[str] = field(default_factory=list)  # languages whose text was mixed into one Fisher
     strength: float = 0.01  # of the penalty
 
+    def names(self) -> list[str]:
+        """Of the files that it reads."""
+        return [*self.fisher, *(["+".join(self.mix)] if self.mix else [])]
+
+    def reads(self) -> list[Path]:
+        return [fisher.file_of(Path(self.folder), name) for name in self.names()]
+
     def prepare(self, model: Classifier, batches: Sequence[Batch], context: Context) -> None:
-        names = [*self.fisher, *(["+".join(self.mix)] if self.mix else [])]
-        if not names:
+        if not self.names():
             raise UsageError("ewc", "needs fisher = ['fr'] or mix = ['fr', 'en']")
-        self._held = anchors(model, context.pretrained)
         shapes = {name: p.shape for name, p in model.encoder_parameters()}
+        # The pooler has no part in language modelling: its Fisher is zero.
+        self._held = anchors(model, context.pretrained, shapes)
         trained = [name for name, p in model.encoder_parameters() if p.requires_grad]
         self._fishers: list[list[Tensor]] = []
-        for name in names:
-            values = fisher.load(Path(self.folder), name, shapes)
+        for name in self.names():
+            values = fisher.load(Path(self.folder), name, shapes, context.encoder)
             made = normalised({key: values[key] for key in shapes})
             self._fishers.append([made[key].to(model.device) for key in trained])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -34,7 +35,12 @@ class FirstTokenIsoBN(nn.Module):
         self.register_buffer("covariance", torch.zeros(width, width))
 
     def forward(self, states: Tensor, mask: Tensor) -> Tensor:
-        first = states[:, 0]
+        """The states [batch, length, width] with the first token scaled; pooled ones [batch, width] all."""
+        if states.ndim == 2:
+            return self._scaled(states)
+        return torch.cat([self._scaled(states[:, 0]).unsqueeze(1), states[:, 1:]], dim=1)
+
+    def _scaled(self, first: Tensor) -> Tensor:
         if self.training:
             with torch.no_grad():
                 centred = first - first.mean(dim=0)
@@ -42,25 +48,28 @@ class FirstTokenIsoBN(nn.Module):
                 deviation = centred.square().mean(dim=0).sqrt()
                 self.covariance += self.momentum * (covariance - self.covariance)
                 self.deviation += self.momentum * (deviation - self.deviation)
-        scale = isotropic_scale(self.deviation, self.covariance, self.beta, self.eps)
-        return torch.cat([(first * scale).unsqueeze(1), states[:, 1:]], dim=1)
+        return first * isotropic_scale(self.deviation, self.covariance, self.beta, self.eps)
 
 
 @dataclass
 class IsoBN(Method):
     """The head reads the first token scaled towards isotropy by running statistics.
 
-    Data: none. Composes with everything but another norm.
+    ``at`` "pooled": of BERT its pooler's output is scaled, as the authors do; other heads have no
+    pooler of their own. Data: none. Composes with everything but another norm.
     """
 
     traits = frozenset({Trait.NORM})
+    first_edition: ClassVar[dict[str, Any]] = {"at": "first_token"}
 
     momentum: float = 0.05  # of the running statistics
     eps: float = 1e-3  # added to a weight before its power
     beta: float = 0.5  # power of the weights; 0 changes nothing
+    at: Literal["pooled", "first_token"] = "pooled"  # what is scaled, of encoders with a pooler
 
     def attach(self, model: Classifier) -> None:
         width = model.width
         norm = FirstTokenIsoBN(width, self.momentum, self.eps, self.beta)
         model.slots["isobn"] = norm.to(model.device)
-        model.after.append("isobn")
+        pooled = self.at == "pooled" and model.pooler is not None
+        (model.after_pooler if pooled else model.after).append("isobn")

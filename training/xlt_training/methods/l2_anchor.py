@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 
+from xlt_serve.errors import UsageError
 from xlt_training.loop.method import Context, Method, Objective, Trait
 from xlt_training.loop.network import Classifier
 from xlt_training.loop.types import Batch, Loss
@@ -15,14 +16,20 @@ from xlt_training.loop.types import Batch, Loss
 Anchors = list[tuple[nn.Parameter, Tensor]]
 
 
-def anchors(model: Classifier, pretrained: Mapping[str, Tensor]) -> Anchors:
-    """Each trained parameter of the encoder with its pretrained value, the present one where none is
-    given. Parameter objects, not names: whatever wraps the model later, they are the same."""
-    return [
+def anchors(
+    model: Classifier, pretrained: Mapping[str, Tensor], chosen: Container[str] | None = None
+) -> Anchors:
+    """Each trained parameter of the encoder, its pooler too where that was pretrained, with its
+    pretrained value, the present one where none is given. Parameter objects, not names: whatever
+    wraps the model later, they are the same. ``chosen``: names of those to hold, None: all."""
+    held = [
         (p, pretrained.get(name, p).detach().clone().to(p.device))
-        for name, p in model.encoder_parameters()
-        if p.requires_grad
+        for name, p in model.pretrained_parameters()
+        if p.requires_grad and (chosen is None or name in chosen)
     ]
+    if not held:
+        raise UsageError("an anchor", "finds nothing of the encoder that moves", "leave it out")
+    return held
 
 
 def squared_distance(held: Anchors, weights: Sequence[Tensor] | None = None) -> Tensor:

@@ -26,7 +26,7 @@ def perturb(
 
 @dataclass
 class NoisyTune(Method):
-    """Perturb every parameter tensor of the encoder once, before training.
+    """Perturb every parameter tensor of the encoder that will be tuned once, before any is.
 
     Data: none. Must stand after an anchor: before it, the anchor would hold on to the noise.
     """
@@ -37,5 +37,9 @@ class NoisyTune(Method):
 
     def prepare(self, model: Classifier, batches: Sequence[Batch], context: Context) -> None:
         if NoisyTune not in context.prepared:  # once, before training
-            parameters = (parameter for _, parameter in model.encoder_parameters())
-            perturb(parameters, self.strength, torch.Generator().manual_seed(context.seed))
+            tuned = (
+                parameter
+                for name, parameter in model.encoder_parameters()
+                if context.tuned is None or name in context.tuned
+            )
+            perturb(tuned, self.strength, torch.Generator().manual_seed(context.seed))
