@@ -70,6 +70,8 @@ def arrow_type(name: str, labels: Sequence[str]) -> Any:
         "lower_bound": pa.float64(),
         "mixed": pa.bool_(),
         "ratio": pa.float64(),
+        "agreement": pa.float64(),
+        "weight": pa.float64(),
     }
     return kinds.get(name, text)
 

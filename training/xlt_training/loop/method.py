@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
 
 from torch import Tensor
 from torch.nn import functional as F
@@ -108,6 +108,11 @@ class Method:
         if trait is Trait.OBJECTIVE:
             return cls.objective is not Method.objective
         return trait in cls.traits
+
+    @classmethod
+    def recorded(cls, settings: dict[str, Any]) -> dict[str, Any]:
+        """The settings of a checkpoint, also of an earlier version, which may lack keys."""
+        return settings
 
     def problems(self) -> list[str]:
         """What is wrong with the settings, as far as they alone can tell."""
