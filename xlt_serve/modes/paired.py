@@ -11,7 +11,7 @@ from xlt_serve.bundle import Bundle
 from xlt_serve.calibration import softmax
 from xlt_serve.errors import ItemError, UsageError
 from xlt_serve.modes.base import Context, Cost, labelled
-from xlt_serve.modes.translate import Answered, ReadsTranslations, TranslatedJob
+from xlt_serve.modes.translate import WithTranslation, ReadsTranslations, TranslatedJob
 from xlt_serve.modes.vote import Vote, mean
 from xlt_serve.runtime.graph_io import PairedIO, PairedRow
 from xlt_serve.runtime.steps import RunRequest, Steps
@@ -53,7 +53,7 @@ class Paired(ReadsTranslations):
 
     def predicted(
         self, context: Context, jobs: Sequence[TranslatedJob], settings: Settings
-    ) -> Steps[list[Answered | Untranslated]]:
+    ) -> Steps[list[WithTranslation | Untranslated]]:
         if not jobs:
             return []
         rows = [PairedRow(each.job.tokens.pieces[0], each.tokens.pieces[0]) for each in jobs]
@@ -62,12 +62,12 @@ class Paired(ReadsTranslations):
         temperature, vote = manifest.temperature(GRAPH), Vote()
         if AGREEMENT in manifest.graphs[GRAPH].outputs:
             vote = Vote.fitted(manifest.calibration.get(GRAPH, {}))
-        out: list[Answered | Untranslated] = []
+        out: list[WithTranslation | Untranslated] = []
         for number, each in enumerate(jobs):
             try:
                 mine = outputs.rows(number, number + 1)
             except ItemError as error:
-                out.append(Answered(context.refused(self.name, error)))
+                out.append(WithTranslation(context.refused(self.name, error)))
                 continue
             numbers = {"ratio": float(mine["ratio"][0])}
             agreement = float(mine[AGREEMENT][0]) if AGREEMENT in mine else math.nan
@@ -81,5 +81,5 @@ class Paired(ReadsTranslations):
             truncated = answer.truncated or each.tokens.truncated
             if AGREEMENT in mine:
                 numbers |= {"agreement": agreement, "weight": weight}
-            out.append(Answered(replace(answer, truncated=truncated), numbers))
+            out.append(WithTranslation(replace(answer, truncated=truncated), numbers))
         return out

@@ -31,7 +31,7 @@ class TranslatedJob:
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class WithTranslation:
     """A prediction from a translation. ``numbers``: of ``Pairing``, as ratio or agreement."""
 
     prediction: Prediction
@@ -48,7 +48,7 @@ class ReadsTranslations(Mode):
     @abstractmethod
     def predicted(
         self, context: Context, jobs: Sequence[TranslatedJob], settings: Settings
-    ) -> Steps[list[Answered | Untranslated]]:
+    ) -> Steps[list[WithTranslation | Untranslated]]:
         """The prediction of each; or why its translation is not to be relied on."""
 
     def steps(self, context: Context, asked: Asked) -> Steps[list[Prediction]]:
@@ -136,12 +136,12 @@ class Translate(ReadsTranslations):
 
     def predicted(
         self, context: Context, jobs: Sequence[TranslatedJob], settings: Settings
-    ) -> Steps[list[Answered | Untranslated]]:
+    ) -> Steps[list[WithTranslation | Untranslated]]:
         vote = self._vote(context)
         alone = [replace(each.job, tokens=each.tokens) for each in jobs]
         if not vote.listens:
             answers = yield from classified(context, alone, settings)
-            return [Answered(answer) for answer in answers]
+            return [WithTranslation(answer) for answer in answers]
         return (yield from self._voted(context, jobs, vote, settings))
 
     def _vote(self, context: Context) -> Vote:
@@ -152,18 +152,18 @@ class Translate(ReadsTranslations):
 
     def _voted(
         self, context: Context, jobs: Sequence[TranslatedJob], vote: Vote, settings: Settings
-    ) -> Steps[list[Answered | Untranslated]]:
+    ) -> Steps[list[WithTranslation | Untranslated]]:
         """The agreement is the cosine of the vectors of text and translation."""
         rows = [each.job.tokens.pieces[0] for each in jobs]
         rows += [each.tokens.pieces[0] for each in jobs]
         outputs = yield RunRequest("plain", rows)
         temperature = context.bundle.manifest.temperature("plain")
-        out: list[Answered | Untranslated] = []
+        out: list[WithTranslation | Untranslated] = []
         for number, each in enumerate(jobs):
             try:
                 sides = [outputs.rows(n, n + 1) for n in (number, len(jobs) + number)]
             except ItemError as error:
-                out.append(Answered(context.refused(self.name, error)))
+                out.append(WithTranslation(context.refused(self.name, error)))
                 continue
             text, translation = (side["vector"][0].astype(np.float64) for side in sides)
             norms = np.linalg.norm(text) * np.linalg.norm(translation)
@@ -176,5 +176,5 @@ class Translate(ReadsTranslations):
             given = mean(weight, of_text, of_other)
             answer = labelled(context, self.name, each.job, given, settings, self.name)
             answer = replace(answer, truncated=answer.truncated or each.tokens.truncated)
-            out.append(Answered(answer, {"agreement": agreement, "weight": weight}))
+            out.append(WithTranslation(answer, {"agreement": agreement, "weight": weight}))
         return out

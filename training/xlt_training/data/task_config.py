@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -53,6 +55,7 @@ class TaskConfig:
     configs: dict[str, str] = field(default_factory=dict)  # of name = "hub": language → config
     splits: dict[str, str] = field(default_factory=dict)  # of name = "hub": our split → theirs
     held_out: float = 0.15
+    fold: str = ""  # "0/2": leave out the first of two parts of the train rows, chosen by their ids
     skip_bad: bool = False  # leave out rows that can't be read, or have no text or label
     lexicons: str = ""  # folder of en-de.tsv, …; "": that in ``data``
     translations: str = ""  # folder of en-de.train.tsv, …; "": that in ``data``
@@ -66,6 +69,8 @@ class TaskConfig:
             ]
         if self.name in TASKS and not self.data:
             return ["task.data is required: a folder with the task's files, or 'hub'"]
+        if self.fold and not _FOLD.fullmatch(self.fold):
+            return [f"task.fold is a part of so many, as '0/2', was: {self.fold!r}"]
         if not 0 < self.held_out < 1:
             return [f"task.held_out is a share, in (0, 1), was: {self.held_out}"]
         return []
@@ -77,6 +82,17 @@ class TaskConfig:
     @property
     def translation_folder(self) -> Path:
         return Path(self.translations) if self.translations else Path(self.data) / self.name / "mt"
+
+
+_FOLD = re.compile(r"\d+/[1-9]\d*")
+
+
+def left_out(task: TaskConfig, example: Example) -> bool:
+    """Whether ``fold`` keeps it out of training; translations of a row share its id, and its fate."""
+    if not task.fold:
+        return False
+    part, of = map(int, task.fold.split("/"))
+    return zlib.crc32(example.id.encode()) % of == part
 
 
 def opened(task: TaskConfig) -> Splits:

@@ -27,7 +27,7 @@ from transformers.trainer_utils import get_last_checkpoint
 from transformers.utils.hub import cached_file
 
 from xlt_serve.errors import DataError, UsageError
-from xlt_training.data import Splits, opened, recorded
+from xlt_training.data import Splits, left_out, opened, recorded
 from xlt_training.loop import evaluate
 from xlt_training.loop import model as models
 from xlt_training.loop.config import Config, Stage
@@ -50,6 +50,7 @@ from xlt_training.loop.types import Example
 
 RUN = "run.json"
 RESUME = "resume"
+FOLDS = "folds"
 
 
 def train(config: Config, out: Path, judge: bool = True) -> dict[str, Any]:
@@ -82,19 +83,14 @@ def train(config: Config, out: Path, judge: bool = True) -> dict[str, Any]:
             model.load_state_dict(load_file(finished))
             log += json.loads(finished.with_suffix(".json").read_text())
         else:
-            context = Context(
-                config.task.source,
-                config.seed,
-                config.task.lexicon_folder,
-                config.task.translation_folder,
-                targets,
-                pretrained=pretrained,
-                prepared=frozenset(known),
+            context = dataclasses.replace(
+                told(config, data), pretrained=pretrained, prepared=frozenset(known)
             )
             run = StageRun(config, stage, number, context, out / RESUME)
             log += run_stage(run, model, source_set, dev_set)
         known |= {type(method) for method in stage.methods}
     model.encoding.max_length = min(most, model.room)
+    fitted = {} if config.task.fold else fitted_by_methods(config, data, out)
     if is_first_process():
         description = models.Description(
             task=config.task.name,
@@ -103,14 +99,45 @@ def train(config: Config, out: Path, judge: bool = True) -> dict[str, Any]:
             source_language=config.task.source,
             max_length=model.encoding.max_length,
             config=config.described(),
+            fitted=fitted,
         )
         models.save(out, model, description)
         draw(log, out / "curves.png")
     metrics = _metrics(config, log, model, data if judge else None)
     if is_first_process():
         _write(out / "metrics.json", metrics)
-        shutil.rmtree(out / RESUME, ignore_errors=True)
+        for scratch in (RESUME, FOLDS):
+            shutil.rmtree(out / scratch, ignore_errors=True)
     return metrics
+
+
+def told(config: Config, data: Splits) -> Context:
+    """What methods may know of a run."""
+    task = config.task
+    return Context(
+        task.source,
+        config.seed,
+        task.lexicon_folder,
+        task.translation_folder,
+        data.languages("dev"),
+    )
+
+
+def fitted_by_methods(config: Config, data: Splits, out: Path) -> dict[str, dict[str, float]]:
+    """What methods find with models of parts of the train set, which are trained beside this one."""
+
+    def again(fold: str) -> tuple[Classifier, list[Example], Context]:
+        task = dataclasses.replace(config.task, fold=fold)
+        folder = out / FOLDS / fold.replace("/", "-of-")
+        train(dataclasses.replace(config, task=task), folder, judge=False)
+        model, _ = models.load(folder)
+        examples = data.load("train", task.source)
+        return model, [e for e in examples if left_out(task, e)], told(config, data)
+
+    found: dict[str, dict[str, float]] = {}
+    for method in config.stages[-1].methods:
+        found |= method.fitted(again)
+    return found
 
 
 @dataclasses.dataclass(frozen=True)
@@ -226,6 +253,7 @@ def source_examples(config: Config, data: Splits) -> tuple[list[Example], list[E
         example
         for language in (task.source, *task.supervised)
         for example in data.load("train", language)
+        if not left_out(task, example)
     ]
     chosen = data.languages("dev") if config.select == "all-dev" else [task.source]
     dev_set = [example for language in chosen for example in data.load("dev", language)]

@@ -18,6 +18,7 @@ from xlt_serve.errors import UsageError
 from xlt_training.data.translations import translated_train
 from xlt_training.loop.architectures import Attention
 from xlt_training.loop.method import (
+    Again,
     Context,
     Method,
     Objective,
@@ -29,6 +30,7 @@ from xlt_training.loop.method import (
 from xlt_training.loop.network import Classifier
 from xlt_training.loop.tensors import mean_pool
 from xlt_training.loop.types import Batch, Example, Loss, Mixed, Output
+from xlt_training.methods import vote_fit
 from xlt_training.methods.mixing_gate import Gate, agreement_of, normalised_entropy, state_scores
 
 logger = logging.getLogger(__name__)
@@ -154,6 +156,8 @@ class XMixup(Method):
     consistency: Literal["both", "mse", "kl", "none"] = "both"
     damage: float = 0.0
     mixup_inference: bool = True
+    vote: Literal["paper", "weighted"] = "paper"  # of both streams; weighted: by their agreement,
+    # fitted by two more trainings, each on half of the sentences
 
     @classmethod
     def recorded(cls, settings: dict[str, Any]) -> dict[str, Any]:
@@ -259,6 +263,33 @@ class XMixup(Method):
         }
         total = torch.stack(list(terms.values())).sum()
         return Loss(total, terms, figures, outputs=[target, source])
+
+    def fitted(self, again: Again) -> dict[str, dict[str, float]]:
+        if self.vote == "paper":
+            return {}
+        parts = []
+        for fold in ("0/2", "1/2"):
+            model, held, context = again(fold)
+            examples = translated_train(held, context, self.languages)
+            for spoilt in (False, True):
+                parts += self._ballots(model, examples, spoilt, context.seed)
+        return {"paired": vote_fit.fit(vote_fit.joined(parts))}
+
+    @torch.inference_mode()
+    def _ballots(
+        self, model: Classifier, examples: list[Example], spoilt: bool, seed: int
+    ) -> list[vote_fit.Ballots]:
+        generator, out = random.Random(seed), []
+        examples = sorted(examples, key=lambda example: len(example.text))  # pads less
+        judge = replace(self, damage=float(spoilt))
+        for start in range(0, len(examples), 64):
+            batch = model.batch(examples[start : start + 64])
+            sources, bad = judge.sources(batch, False, generator)
+            mixed = self.mixed(model, batch, sources)
+            streams = [mixed.target.logits.log_softmax(-1), mixed.source.logits.log_softmax(-1)]
+            good = ~torch.tensor(bad)
+            out.append(vote_fit.Ballots(mixed.agreement, *streams, batch.labels, good))
+        return out
 
     def predict(self, model: Classifier, batch: Batch) -> Output | None:
         """A text of the source language is its own counterpart; both streams' mean."""
