@@ -224,6 +224,9 @@ def _calibrated(where: str, value: Any) -> None:
         _number(f"{where}.temperature", value["temperature"], 1e-4, 1e4)
     if value.get("abstain_below") is not None:
         _number(f"{where}.abstain_below", value["abstain_below"], 0, 1)
+    for name in ("agreement_offset", "agreement_slope", "agreement_least"):
+        if value.get(name) is not None:
+            _number(f"{where}.{name}", value[name], -1e4, 1e4)
 
 
 def _noise(where: str, value: Any) -> None:

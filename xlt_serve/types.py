@@ -154,7 +154,9 @@ class Translation:
     quality: float | None = None
 
 
-Why: TypeAlias = Literal["language", "no_translator", "timeout", "failed", "nonsense", "resting"]
+Why: TypeAlias = Literal[
+    "language", "no_translator", "timeout", "failed", "nonsense", "resting", "disagrees"
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,10 +210,13 @@ class Failure:
 @dataclass(frozen=True, slots=True)
 class Pairing:
     """What a prediction with a translation rests on. ``ratio`` is λ, how much of the translation was
-    mixed into the text; ``reason`` says why there was no translation to predict with."""
+    mixed into the text; ``agreement`` is how far the two agree, and ``weight`` the translation's share
+    of the vote; ``reason`` says why there was no translation to predict with."""
 
     mixed: bool | None
     ratio: float | None = None
+    agreement: float | None = None
+    weight: float | None = None
     translation: Item | None = None
     translator: str | None = None
     quality: float | None = None
@@ -221,7 +226,10 @@ class Pairing:
         out = asdict(self)
         if self.mixed is None:  # translate-test mixes nothing
             del out["mixed"], out["ratio"]
-        for name in ("ratio", "quality"):
+        for name in ("agreement", "weight"):  # not every bundle knows them
+            if out[name] is None:
+                del out[name]
+        for name in ("ratio", "agreement", "weight", "quality"):
             if out.get(name) is not None:
                 out[name] = round(out[name], 6)
         return out

@@ -2,28 +2,42 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from xlt_serve import bundle as bundles
 from xlt_serve.bundle import Bundle
-from xlt_serve.calibration import probabilities
+from xlt_serve.calibration import softmax
 from xlt_serve.errors import ItemError, UsageError
 from xlt_serve.modes.base import Context, Cost, labelled
-from xlt_serve.modes.translate import ReadsTranslations, TranslatedJob
+from xlt_serve.modes.translate import ReadsTranslations, TranslatedJob, WithTranslation
+from xlt_serve.modes.vote import Vote, mean
 from xlt_serve.runtime.graph_io import PairedIO, PairedRow
 from xlt_serve.runtime.steps import RunRequest, Steps
-from xlt_serve.types import Prediction, Settings
+from xlt_serve.types import Settings, Untranslated
 
 GRAPH = PairedIO.name
+AGREEMENT = "agreement"
+"""The output of the graph; bundles of the first edition have none."""
 
 
 class Paired(ReadsTranslations):
-    """The mean of both streams' calibrated probabilities; the ratio is λ."""
+    """The mean of both streams' calibrated probabilities, by the vote that the export has fitted, else
+    half and half; the ratio is λ."""
 
     name = "paired"
     mixes = True
-    fields = ("mixed", "ratio", "translation", "translator", "quality", "reason")
+    fields = (
+        "mixed",
+        "ratio",
+        "agreement",
+        "weight",
+        "translation",
+        "translator",
+        "quality",
+        "reason",
+    )
 
     def cost(self, context: Context, settings: Settings) -> Cost:
         return Cost(passes=2)
@@ -48,21 +62,33 @@ class Paired(ReadsTranslations):
 
     def predicted(
         self, context: Context, jobs: Sequence[TranslatedJob], settings: Settings
-    ) -> Steps[list[tuple[Prediction, float | None]]]:
+    ) -> Steps[list[WithTranslation | Untranslated]]:
         if not jobs:
             return []
         rows = [PairedRow(each.job.tokens.pieces[0], each.tokens.pieces[0]) for each in jobs]
         outputs = yield RunRequest(GRAPH, rows)
-        temperature = context.bundle.manifest.temperature(GRAPH)
-        answers: list[tuple[Prediction, float | None]] = []
+        manifest = context.bundle.manifest
+        temperature, vote = manifest.temperature(GRAPH), Vote()
+        if AGREEMENT in manifest.graphs[GRAPH].outputs:
+            vote = Vote.fitted(manifest.calibration.get(GRAPH, {}))
+        out: list[WithTranslation | Untranslated] = []
         for number, each in enumerate(jobs):
             try:
                 mine = outputs.rows(number, number + 1)
             except ItemError as error:
-                answers.append((context.refused(self.name, error), None))
+                out.append(WithTranslation(context.refused(self.name, error)))
                 continue
-            [mean] = probabilities(PairedIO.logits_of(mine), temperature)
-            answer = labelled(context, self.name, each.job, mean, settings, GRAPH)
+            numbers = {"ratio": float(mine["ratio"][0])}
+            agreement = float(mine[AGREEMENT][0]) if AGREEMENT in mine else math.nan
+            if (why := vote.turned_down(agreement)) is not None:
+                out.append(why)
+                continue
+            weight = vote.weight(agreement) if vote.listens else 0.5
+            text, translation = softmax(PairedIO.logits_of(mine), temperature)[0]
+            given = mean(weight, text, translation)
+            answer = labelled(context, self.name, each.job, given, settings, GRAPH)
             truncated = answer.truncated or each.tokens.truncated
-            answers.append((replace(answer, truncated=truncated), float(mine["ratio"][0])))
-        return answers
+            if AGREEMENT in mine:
+                numbers |= {"agreement": agreement, "weight": weight}
+            out.append(WithTranslation(replace(answer, truncated=truncated), numbers))
+        return out

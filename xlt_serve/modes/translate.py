@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
+import numpy as np
+
+from xlt_serve.calibration import softmax
 from xlt_serve.errors import ItemError
-from xlt_serve.modes.base import Asked, Context, Job, Mode, Reading
+from xlt_serve.modes.base import Asked, Context, Cost, Job, Mode, Reading, labelled
 from xlt_serve.modes.plain import classified
-from xlt_serve.runtime.steps import Steps
+from xlt_serve.modes.vote import Vote, mean
+from xlt_serve.runtime.steps import RunRequest, Steps
 from xlt_serve.text.tokens import Tokens
 from xlt_serve.translation.items import TranslatedItem, translated
 from xlt_serve.types import Pairing, Prediction, Settings, Untranslated
@@ -26,6 +30,14 @@ class TranslatedJob:
     tokens: Tokens
 
 
+@dataclass(frozen=True, slots=True)
+class WithTranslation:
+    """A prediction from a translation. ``numbers``: of ``Pairing``, as ratio or agreement."""
+
+    prediction: Prediction
+    numbers: dict[str, float] = field(default_factory=dict)
+
+
 class ReadsTranslations(Mode):
     """Items that have a translation are predicted with it, the others as they are, with the reason."""
 
@@ -36,24 +48,31 @@ class ReadsTranslations(Mode):
     @abstractmethod
     def predicted(
         self, context: Context, jobs: Sequence[TranslatedJob], settings: Settings
-    ) -> Steps[list[tuple[Prediction, float | None]]]:
-        """The prediction of each, and the ratio at which its translation was mixed in, if it was."""
+    ) -> Steps[list[WithTranslation | Untranslated]]:
+        """The prediction of each; or why its translation is not to be relied on."""
 
     def steps(self, context: Context, asked: Asked) -> Steps[list[Prediction]]:
         reading, settings = Reading(context, self, asked), asked.settings
-        found = yield from translated(
+        translations = yield from translated(
             reading, asked.translations, settings.language, context.bundle.manifest, reading.jobs
         )
-        ready, bare = self._sorted(context, reading, found, settings)
+        ready, bare = self._sorted(context, reading, translations, settings)
         out: dict[int, Prediction] = {}
         answers = yield from self.predicted(context, ready, settings)
-        for each, (answer, ratio) in zip(ready, answers, strict=True):
+        for each, found in zip(ready, answers, strict=True):
+            if isinstance(found, Untranslated):
+                self._without(reading, each.job, found, settings, bare)
+                continue
             told = each.translation
             pairing = Pairing(
-                True if self.mixes else None, ratio, told.item, told.translator, told.quality
+                True if self.mixes else None,
+                translation=told.item,
+                translator=told.translator,
+                quality=told.quality,
+                **found.numbers,
             )
-            rests_on = pairing if answer.error is None else None
-            out[each.job.index] = replace(answer, mode=self.name, pairing=rests_on)
+            rests_on = pairing if found.prediction.error is None else None
+            out[each.job.index] = replace(found.prediction, mode=self.name, pairing=rests_on)
         plain = yield from classified(context, [job for job, _ in bare], settings)
         for (job, why), answer in zip(bare, plain, strict=True):
             if answer.error is not None:
@@ -85,28 +104,81 @@ class ReadsTranslations(Mode):
                 ready.append(TranslatedJob(job, translation, read))
                 continue
             why = translation if isinstance(translation, Untranslated) else UNREADABLE
-            if settings.require_translation:
-                spoken = job.language or "unknown"
-                value = spoken if isinstance(spoken, str) else ", ".join(spoken)
-                reading.fail(job.index, ItemError("untranslated", value, why.message))
-            else:
-                bare.append((job, why))
+            self._without(reading, job, why, settings, bare)
         return ready, bare
+
+    def _without(
+        self,
+        reading: Reading,
+        job: Job,
+        why: Untranslated,
+        settings: Settings,
+        bare: list[tuple[Job, Untranslated]],
+    ) -> None:
+        """An error where a translation is required, else one of those that are predicted alone."""
+        if not settings.require_translation:
+            bare.append((job, why))
+            return
+        spoken = job.language or "unknown"
+        value = spoken if isinstance(spoken, str) else ", ".join(spoken)
+        reading.fail(job.index, ItemError("untranslated", value, why.message))
 
 
 class Translate(ReadsTranslations):
-    """Translate-test: the translation alone, by the plain graph."""
+    """Translate-test: the translation alone, by the plain graph. Where an export has fitted how far good
+    translations agree with their texts, both are read, and both vote."""
 
     name = "translate"
-    fields = ("translation", "translator", "quality", "reason")
+    fields = ("agreement", "weight", "translation", "translator", "quality", "reason")
+
+    def cost(self, context: Context, settings: Settings) -> Cost:
+        return Cost(passes=2 if self._vote(context).listens else 1)
 
     def predicted(
         self, context: Context, jobs: Sequence[TranslatedJob], settings: Settings
-    ) -> Steps[list[tuple[Prediction, float | None]]]:
+    ) -> Steps[list[WithTranslation | Untranslated]]:
+        vote = self._vote(context)
         source = context.bundle.manifest.source_language
         alone = []
         for each in jobs:  # what is read is in the source language
             warning = context.warning(source, (piece.ids for piece in each.tokens.pieces))
             alone.append(replace(each.job, tokens=each.tokens, warning=warning))
-        answers = yield from classified(context, alone, settings)
-        return [(answer, None) for answer in answers]
+        if not vote.listens:
+            answers = yield from classified(context, alone, settings)
+            return [WithTranslation(answer) for answer in answers]
+        return (yield from self._voted(context, jobs, vote, settings))
+
+    def _vote(self, context: Context) -> Vote:
+        manifest = context.bundle.manifest
+        if "vector" not in manifest.graphs["plain"].outputs:
+            return Vote()
+        return Vote.fitted(manifest.calibration.get(self.name, {}))
+
+    def _voted(
+        self, context: Context, jobs: Sequence[TranslatedJob], vote: Vote, settings: Settings
+    ) -> Steps[list[WithTranslation | Untranslated]]:
+        """The agreement is the cosine of the vectors of text and translation."""
+        rows = [each.job.tokens.pieces[0] for each in jobs]
+        rows += [each.tokens.pieces[0] for each in jobs]
+        outputs = yield RunRequest("plain", rows)
+        temperature = context.bundle.manifest.temperature("plain")
+        out: list[WithTranslation | Untranslated] = []
+        for number, each in enumerate(jobs):
+            try:
+                sides = [outputs.rows(n, n + 1) for n in (number, len(jobs) + number)]
+            except ItemError as error:
+                out.append(WithTranslation(context.refused(self.name, error)))
+                continue
+            text, translation = (side["vector"][0].astype(np.float64) for side in sides)
+            norms = np.linalg.norm(text) * np.linalg.norm(translation)
+            agreement = float(text @ translation / max(norms, 1e-12))
+            if (why := vote.turned_down(agreement)) is not None:
+                out.append(why)
+                continue
+            weight = vote.weight(agreement)
+            of_text, of_other = (softmax(side["logits"], temperature)[0] for side in sides)
+            given = mean(weight, of_text, of_other)
+            answer = labelled(context, self.name, each.job, given, settings, self.name)
+            answer = replace(answer, truncated=answer.truncated or each.tokens.truncated)
+            out.append(WithTranslation(answer, {"agreement": agreement, "weight": weight}))
+        return out

@@ -81,6 +81,8 @@ def arrow_type(name: str, labels: Sequence[str]) -> Any:
         "mixed": pa.bool_(),
         "ratio": pa.float64(),
         "quality": pa.float64(),
+        "agreement": pa.float64(),
+        "weight": pa.float64(),
     }
     return kinds.get(name, text)
 

@@ -16,13 +16,17 @@ from xlt_training.loop.network import Classifier
 from xlt_training.loop.types import Batch, Example
 from xlt_training.methods.code_switch import CodeSwitch, word_distance
 from xlt_training.methods.ear import EAR, pull, push, word_attention, words_and_specials
-from xlt_training.methods.xmixup import (
+from xlt_training.methods.mixing_gate import (
     Gate,
+    agreement_of,
+    normalised_entropy,
+    state_scores,
+)
+from xlt_training.methods.xmixup import (
     XMixup,
     automatic_k,
     cross_attention,
     mix,
-    normalised_entropy,
     original_share,
     spoil,
 )
@@ -214,6 +218,67 @@ def test_entropy_is_normalised() -> None:
     assert normalised_entropy(mixed, half, keys).item() == pytest.approx(0.5, abs=1e-5)
 
 
+def test_scores_of_states_are_those_of_equation_5() -> None:
+    generator = torch.Generator().manual_seed(0)
+    target, source = (torch.randn(2, n, 8, generator=generator) for n in (3, 5))
+    found = state_scores(target, source)
+    assert found.shape == (2, 1, 3, 5)
+    for row, query, key in ((0, 0, 0), (1, 2, 4)):
+        by_hand = sum(
+            float(a * b) for a, b in zip(target[row, query], source[row, key], strict=True)
+        )
+        assert found[row, 0, query, key].item() == pytest.approx(by_hand / math.sqrt(8), rel=1e-5)
+
+
+def test_agreement_is_the_mean_of_the_nearest_cosines() -> None:
+    generator = torch.Generator().manual_seed(0)
+    target, source = (torch.randn(1, n, 8, generator=generator) for n in (4, 5))
+    queries, keys = torch.tensor([[1, 1, 1, 0]]), torch.tensor([[1, 1, 0, 0, 0]])
+    cosine = F.cosine_similarity
+    by_hand = [
+        max(float(cosine(target[0, q], source[0, k], dim=0)) for k in range(2)) for q in range(3)
+    ]
+    found = agreement_of(target, source, queries, keys)
+    assert found.item() == pytest.approx(sum(by_hand) / 3, rel=1e-5)
+    assert agreement_of(target, target, queries, queries).item() == pytest.approx(1)
+
+
+def test_a_standardised_gate_has_gradients_that_differ() -> None:
+    """As they are, entropies are near one value, and w and b could only move together."""
+    generator = torch.Generator().manual_seed(0)
+    entropy = 1.55 + 0.05 * torch.randn(200, generator=generator)
+    agreement = 0.7 + 0.1 * torch.randn(200, generator=generator)
+    wanted = torch.rand(200, generator=generator)
+
+    def gradients(gate: Gate) -> tuple[torch.Tensor, torch.Tensor]:
+        losses = (gate(entropy, agreement) - wanted) ** 2
+        rows = [
+            torch.autograd.grad(loss, list(gate.parameters()), retain_graph=True) for loss in losses
+        ]
+        return torch.stack([row[0] for row in rows]), torch.stack([row[1] for row in rows])
+
+    def likeness(gate: Gate) -> float:
+        return abs(float(torch.corrcoef(torch.stack(gradients(gate)))[0, 1]))
+
+    raw, made = Gate(0.5, 0.0, fixed=False), Gate(0.5, 0.0, fixed=False)
+    made.standardise(entropy, agreement)
+    assert likeness(raw) > 0.99
+    assert likeness(made) < 0.3
+    assert made(entropy, agreement).mean().item() == pytest.approx(0.25)
+
+
+def test_a_gate_of_the_first_edition_reads_the_entropy_as_it_is() -> None:
+    gate = Gate(0.5, 0.0, fixed=False)
+    gate.standardise(torch.tensor([1.0, 2.0]), torch.tensor([0.1, 0.9]))
+    gate = Gate(0.5, 0.0, fixed=False)
+    gate.load_state_dict({"weight": torch.tensor(-4.0), "bias": torch.tensor(6.0)})
+    entropy = torch.tensor([1.4, 1.6])
+    expected = 0.5 * torch.sigmoid(-4.0 * entropy + 6.0)
+    torch.testing.assert_close(gate(entropy, entropy), expected)
+    assert XMixup(**XMixup.first_edition | {"layer": 1}).entropy == "scores"
+    assert XMixup(**XMixup.first_edition | {"entropy": "states"}).entropy == "states"
+
+
 def test_the_ratio_is_in_its_range_and_does_not_see_padding(
     model: Classifier, pair_batches: tuple[Batch, Batch]
 ) -> None:
@@ -280,6 +345,8 @@ def test_spoilt_translations() -> None:
         {"consistency": "none"},
         {"damage": 0.5},
         {"layer": 2},
+        {"entropy": "scores"},
+        {"agreement": True},
     ],
     ids=str,
 )
@@ -301,6 +368,8 @@ def test_xmixup_and_its_ablations(
     assert ("kl" in loss.terms) == (method.consistency in ("both", "kl"))
     loss.total.backward()
     gate = model.slots["mixup"]
+    if method.agreement:
+        assert gate.agreement_weight.grad.abs() > 0
     if method.ratio == "entropy":
         assert gate.weight.grad.abs() > 0
         assert gate.bias.grad.abs() > 0

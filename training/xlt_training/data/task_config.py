@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -42,9 +44,7 @@ class TaskConfig:
     name: str  # a task that ships, or "files" or "hub" for data of one's own
     data: str = ""  # folder of the task's files, "hub" for the hub; of name = "hub" the dataset
     source: str = "en"  # language of the training labels
-    translated_from: str = (
-        ""  # the language whose train rows are read in translation, as the source's
-    )
+    translated_from: str = ""  # the language whose train rows are read, in translation
     supervised: list[str] = field(default_factory=list)  # more languages whose labels are used
     train: str | dict[str, str] = ""  # labelled rows: a file, a folder, a pattern, a table
     dev: str | dict[str, str] = ""  # rows to judge each epoch by, and each language
@@ -57,6 +57,7 @@ class TaskConfig:
     configs: dict[str, str] = field(default_factory=dict)  # of name = "hub": language → config
     splits: dict[str, str] = field(default_factory=dict)  # of name = "hub": our split → theirs
     held_out: float = 0.15  # share of the source's train rows to judge by, where it has no dev rows
+    fold: str = ""  # "0/2": leave out the first of two parts of the train rows, chosen by their ids
     encoding: str = ""  # of files of one's own, as "cp1252"; "": detected
     delimiter: str = ""  # of CSV, as ";"; "": detected
     skip_bad: bool = False  # leave out rows that can't be read, or have no text or label
@@ -83,6 +84,8 @@ class TaskConfig:
             return ["task.encoding and task.delimiter are for files of one's own: name = 'files'"]
         if absent := list(self._absent()):
             return absent
+        if self.fold and not _FOLD.fullmatch(self.fold):
+            return [f"task.fold is a part of so many, as '0/2', was: {self.fold!r}"]
         if not 0 < self.held_out < 1:
             return [f"task.held_out is a share, in (0, 1), was: {self.held_out}"]
         return []
@@ -105,6 +108,17 @@ class TaskConfig:
     @property
     def translation_folder(self) -> Path:
         return Path(self.translations) if self.translations else Path(self.data) / self.name / "mt"
+
+
+_FOLD = re.compile(r"\d+/[1-9]\d*")
+
+
+def left_out(task: TaskConfig, example: Example) -> bool:
+    """Whether ``fold`` keeps it out of training; translations of a row share its id, and its fate."""
+    if not task.fold:
+        return False
+    part, of = map(int, task.fold.split("/"))
+    return zlib.crc32(example.id.encode()) % of == part
 
 
 def opened(task: TaskConfig) -> Splits:

@@ -123,6 +123,9 @@ def judge(
         for mode in ("plain", "paired")
         if mode in on_dev and source in truth and (truth[source] >= 0).any()
     }
+    for mode, numbers in description.fitted.items():
+        if mode in on_dev:
+            calibration[mode] = calibration.get(mode, {}) | numbers
     scores = {
         language: scored(
             on_dev["plain"][language],

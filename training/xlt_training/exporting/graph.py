@@ -91,11 +91,11 @@ class _Paired(nn.Module):
         source_mask: Tensor,
         token_type_ids: Tensor | None = None,
         source_type_ids: Tensor | None = None,
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         target = _batch(input_ids, attention_mask, token_type_ids)
         source = _batch(source_ids, source_mask, source_type_ids)
         out = self.pairing.mix(self.model, target, source)
-        return out.target.logits, out.source.logits, out.ratio
+        return out.target.logits, out.source.logits, out.ratio, out.agreement
 
 
 def _batch(ids: Tensor, mask: Tensor, types: Tensor | None) -> Batch:
@@ -123,11 +123,12 @@ def perturbed(model: Classifier, at: str) -> onnx.ModelProto:
 
 
 def paired(model: Classifier, pairing: Pairing) -> onnx.ModelProto:
-    """Texts and their translations → target_logits, source_logits [batch, labels], ratio [batch]."""
+    """Texts and their translations → target_logits, source_logits [batch, labels], ratio and
+    agreement [batch]."""
     io = PairedIO(PairedIO.inputs(model.encoding.type_ids), model.tokenizer.pad_token_id)
     # At the last layer, the cross-attention would read all tokens behind the attention.
     with first_token_only(model) if pairing.layer < model.depth else contextlib.nullcontext():
-        return _export(_Paired(model, pairing), model, io, [*io.logits, "ratio"])
+        return _export(_Paired(model, pairing), model, io, [*io.logits, "ratio", "agreement"])
 
 
 @contextmanager

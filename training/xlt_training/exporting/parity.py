@@ -62,12 +62,13 @@ def perturbed(model: Classifier, file: Path, at: str) -> Differences:
 
 
 def paired(model: Classifier, file: Path, pairing: Pairing) -> Differences:
-    """Both streams and the ratio, the source a little shorter than the target."""
+    """Both streams, the ratio and the agreement, the source a little shorter than the target."""
 
     def expected(given: Tensors) -> dict[str, Tensor]:
         mixed = pairing.mix(model, batch_of(given), batch_of(given, TRANSLATION))
         logits = [mixed.target.logits, mixed.source.logits]
-        return {**dict(zip(PairedIO.logits, logits, strict=True)), "ratio": mixed.ratio}
+        numbers = {"ratio": mixed.ratio, "agreement": mixed.agreement}
+        return {**dict(zip(PairedIO.logits, logits, strict=True)), **numbers}
 
     def sizes(rows: int, width: int) -> dict[str, int]:
         return {TRANSLATION.length: max(1, width * 2 // 3)}

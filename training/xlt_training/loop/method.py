@@ -87,6 +87,13 @@ class TrainedSynonyms:
     share: float
 
 
+class Again(Protocol):
+    """The whole training once more, without a part of the train set: the model, the source examples
+    that it was not trained on, and what the methods were told."""
+
+    def __call__(self, fold: str) -> tuple[Classifier, list[Example], Context]: ...
+
+
 class Pairing(Protocol):
     """A method whose model reads a text beside its translation. The streams meet in ``layer``;
     without ``mixup_inference`` the target is predicted by a plain pass."""
@@ -135,6 +142,10 @@ class Method:
     def objective(self, model: Classifier, batch: Batch, inner: Objective) -> Loss:
         """The loss of a batch; ``inner`` is the objective of the next method in the config."""
         return inner(model, batch)
+
+    def fitted(self, again: Again) -> dict[str, dict[str, float]]:
+        """Numbers for serving, by mode, that take models of parts of the train set to find."""
+        return {}
 
     def predict(self, model: Classifier, batch: Batch) -> Output | None:
         """How a model trained so predicts a source-language batch, where a plain pass is not it."""

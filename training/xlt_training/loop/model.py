@@ -26,7 +26,8 @@ SLOTS = "slots.safetensors"
 
 @dataclass(frozen=True)
 class Description:
-    """What a checkpoint is for; everything else stands in transformers' own files."""
+    """What a checkpoint is for; everything else stands in transformers' own files. ``fitted``: numbers
+    for serving, by mode, which methods have found."""
 
     task: str
     pair: bool
@@ -34,6 +35,7 @@ class Description:
     source_language: str
     max_length: int
     config: dict[str, Any] = field(default_factory=dict)
+    fitted: dict[str, dict[str, float]] = field(default_factory=dict)
 
 
 def build(encoder: str, labels: list[str], max_length: int) -> Classifier:

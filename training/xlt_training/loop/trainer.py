@@ -27,7 +27,7 @@ from transformers.trainer_utils import get_last_checkpoint
 from transformers.utils.hub import cached_file
 
 from xlt_serve.errors import DataError, UsageError
-from xlt_training.data import Splits, opened, recorded
+from xlt_training.data import Splits, left_out, opened, recorded
 from xlt_training.data.translations import translated_source
 from xlt_training.loop import evaluate
 from xlt_training.loop import model as models
@@ -53,6 +53,7 @@ from xlt_training.methods import METHODS
 
 RUN = "run.json"
 RESUME = "resume"
+FOLDS = "folds"
 
 
 def train(config: Config, out: Path, judge: bool = True) -> dict[str, Any]:
@@ -75,13 +76,8 @@ def train(config: Config, out: Path, judge: bool = True) -> dict[str, Any]:
         _write(out / RUN, noted)
         print("\n".join(overview(source_set, dev_set, targets)), file=sys.stderr)
     several = len(config.stages) > 1
-    context = Context(
-        config.task.source,
-        config.seed,
-        config.task.lexicon_place,
-        config.task.translation_folder,
-        targets,
-        synonyms=config.task.synonyms,
+    context = dataclasses.replace(
+        told(config, data),
         pretrained={n: p.detach().clone() for n, p in model.pretrained_parameters() if several},
         tuned=tuned(model, config),
         encoder=noted["encoder_weights"],
@@ -102,19 +98,24 @@ def train(config: Config, out: Path, judge: bool = True) -> dict[str, Any]:
         known = context.prepared | {type(method) for method in stage.methods}
         context = dataclasses.replace(context, prepared=known)
     model.encoding.max_length = min(most, model.room)
+    fitted = {} if config.task.fold else fitted_by_methods(config, data, out)
     if is_first_process():
-        description = _description(config, source_set, model)
+        description = _description(config, source_set, model, fitted)
         models.save(out, model, description)
         draw(log, out / "curves.png")
     metrics = _metrics(config, log, model, data if judge else None)
     if is_first_process():
         _write(out / "metrics.json", metrics)
-        shutil.rmtree(out / RESUME, ignore_errors=True)
+        for scratch in (RESUME, FOLDS):
+            shutil.rmtree(out / scratch, ignore_errors=True)
     return metrics
 
 
 def _description(
-    config: Config, source_set: list[Example], model: Classifier
+    config: Config,
+    source_set: list[Example],
+    model: Classifier,
+    fitted: dict[str, dict[str, float]],
 ) -> models.Description:
     return models.Description(
         task=config.task.name,
@@ -123,7 +124,38 @@ def _description(
         source_language=config.task.source,
         max_length=model.encoding.max_length,
         config=config.described(),
+        fitted=fitted,
     )
+
+
+def told(config: Config, data: Splits) -> Context:
+    """What methods may know of a run before it begins."""
+    task = config.task
+    return Context(
+        task.source,
+        config.seed,
+        task.lexicon_place,
+        task.translation_folder,
+        data.languages("dev"),
+        synonyms=task.synonyms,
+    )
+
+
+def fitted_by_methods(config: Config, data: Splits, out: Path) -> dict[str, dict[str, float]]:
+    """What methods find with models of parts of the train set, which are trained beside this one."""
+
+    def again(fold: str) -> tuple[Classifier, list[Example], Context]:
+        task = dataclasses.replace(config.task, fold=fold)
+        folder = out / FOLDS / fold.replace("/", "-of-")
+        train(dataclasses.replace(config, task=task), folder, judge=False)
+        model, _ = models.load(folder)
+        examples = data.load("train", task.source)
+        return model, [e for e in examples if left_out(task, e)], told(config, data)
+
+    found: dict[str, dict[str, float]] = {}
+    for method in config.stages[-1].methods:
+        found |= method.fitted(again)
+    return found
 
 
 @dataclasses.dataclass(frozen=True)
@@ -272,6 +304,7 @@ def source_examples(config: Config, data: Splits) -> tuple[list[Example], list[E
     first = data.load("train", task.translated_from or task.source)
     train_set = translated_source(task, first) if task.translated_from else first
     train_set = [*train_set, *(e for lg in task.supervised for e in data.load("train", lg))]
+    train_set = [example for example in train_set if not left_out(task, example)]
     chosen = data.languages("dev") if config.select == "all-dev" else [task.source]
     dev_set = [example for language in chosen for example in data.load("dev", language)]
     known = {example.label for example in train_set}

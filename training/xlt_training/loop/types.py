@@ -87,12 +87,14 @@ class Output:
 
 @dataclass
 class Mixed:
-    """The outputs of both streams of a pair, the ratio λ [batch] and the entropy that it hangs on."""
+    """The outputs of both streams of a pair, the ratio λ [batch], and what it hangs on: the entropy of
+    the streams' likeness and their agreement, both [batch]."""
 
     target: Output
     source: Output
     ratio: Tensor
     entropy: Tensor
+    agreement: Tensor
 
 
 @dataclass

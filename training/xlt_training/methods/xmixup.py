@@ -7,10 +7,10 @@ import math
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, cast
+from typing import Any, ClassVar, Literal, cast
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 from transformers.masking_utils import create_bidirectional_mask
 
@@ -18,6 +18,7 @@ from xlt_serve.errors import UsageError
 from xlt_training.data.translations import translated_train
 from xlt_training.loop.architectures import Attention
 from xlt_training.loop.method import (
+    Again,
     Context,
     Method,
     Objective,
@@ -30,36 +31,10 @@ from xlt_training.loop.method import (
 from xlt_training.loop.network import Classifier
 from xlt_training.loop.tensors import mean_pool
 from xlt_training.loop.types import Batch, Example, Loss, Mixed, Output
+from xlt_training.methods import vote_fit
+from xlt_training.methods.mixing_gate import Gate, agreement_of, normalised_entropy, state_scores
 
 logger = logging.getLogger(__name__)
-
-
-class Gate(nn.Module):
-    """λ = λ0 · σ((H(A) + H(Aᵀ)) · w + b) for each instance; fixed: λ = λ0."""
-
-    def __init__(self, ceiling: float, weight: float, fixed: bool) -> None:
-        super().__init__()
-        self.ceiling, self.fixed = ceiling, fixed
-        self.weight = nn.Parameter(torch.tensor(weight))
-        self.bias = nn.Parameter(torch.tensor(0.0))
-
-    def forward(self, entropy: Tensor) -> Tensor:
-        if self.fixed:
-            return torch.full_like(entropy, self.ceiling)
-        return self.ceiling * torch.sigmoid(entropy * self.weight + self.bias)
-
-
-def normalised_entropy(scores: Tensor, queries: Tensor, keys: Tensor) -> Tensor:
-    """[batch] mean entropy of softmax(scores [batch, heads, queries, keys]) over real keys, divided by
-    the log of their number; a mean over heads and real queries, in [0, 1]. 0 where there is one key."""
-    hidden = ~keys.bool()[:, None, None, :]
-    logs = scores.masked_fill(hidden, -torch.inf).log_softmax(-1)
-    entropy = -(logs.exp() * logs.masked_fill(hidden, 0.0)).sum(-1)
-    number = keys.sum(-1).to(scores.dtype)
-    most = number.clamp(min=2).log()[:, None, None]
-    share = torch.where(number[:, None, None] > 1, entropy / most, torch.zeros_like(entropy))
-    real = queries[:, None, :].to(scores.dtype)
-    return (share * real).sum((-1, -2)) / (real.sum((-1, -2)) * scores.shape[1])
 
 
 def cross_attention(
@@ -80,7 +55,17 @@ def cross_attention(
     return attention.output.dropout(attention.output.dense(context)), scores
 
 
-def mix(model: Classifier, target: Batch, source: Batch, layer: int, gate: Gate) -> Mixed:
+Entropy = Literal["states", "scores"]
+
+
+def mix(
+    model: Classifier,
+    target: Batch,
+    source: Batch,
+    layer: int,
+    gate: Gate,
+    entropy_of: Entropy = "states",
+) -> Mixed:
     """Both streams through the encoder; at ``layer`` (1-based) the target takes in the source."""
     streams = [model.embed(target), model.embed(source)]
     # In the form that the model's attention implementation takes.
@@ -90,24 +75,26 @@ def mix(model: Classifier, target: Batch, source: Batch, layer: int, gate: Gate)
         )
         for stream, batch in zip(streams, (target, source), strict=True)
     ]
-    ratio = entropy = streams[0].new_zeros(streams[0].shape[0])  # len() would fix it in a graph
+    seen, keys = target.attention_mask, source.attention_mask
+    ratio = streams[0].new_zeros(streams[0].shape[0])  # len() would fix it in a graph
+    entropy = agreement = ratio
     for number, block in enumerate(model.layers("xmixup"), 1):
         if number != layer:
             streams = [block(s, m) for s, m in zip(streams, masks, strict=True)]
             continue
         attended = [block.attention(s, m)[0] for s, m in zip(streams, masks, strict=True)]
-        cross, scores = cross_attention(
-            block.attention, attended[0], attended[1], source.attention_mask
-        )
-        entropy = normalised_entropy(scores, target.attention_mask, source.attention_mask)
-        entropy = entropy + normalised_entropy(
-            scores.transpose(-1, -2), source.attention_mask, target.attention_mask
-        )
-        ratio = gate(entropy)
+        cross, scores = cross_attention(block.attention, attended[0], attended[1], keys)
+        if entropy_of == "states":
+            scores = state_scores(attended[0], attended[1])
+        entropy = normalised_entropy(scores, seen, keys)
+        entropy = entropy + normalised_entropy(scores.transpose(-1, -2), keys, seen)
+        agreement = agreement_of(attended[0], attended[1], seen, keys)
+        ratio = gate(entropy, agreement)
         share = ratio[:, None, None]
         blended = block.attention.output.LayerNorm(share * cross + (1 - share) * attended[0])
         streams = [block.feed_forward_chunk(s) for s in (blended, attended[1])]
-    return Mixed(model.finish(target, streams[0]), model.finish(source, streams[1]), ratio, entropy)
+    ends = [model.finish(target, streams[0]), model.finish(source, streams[1])]
+    return Mixed(ends[0], ends[1], ratio, entropy, agreement)
 
 
 def gate_of(model: Classifier) -> Gate:
@@ -154,17 +141,27 @@ class XMixup(Method):
     )
     graphs = ("paired",)
 
+    first_edition: ClassVar[dict[str, Any]] = {"entropy": "scores"}
+
     languages: list[str] = field(default_factory=list)  # of the translations; none: all
     layer: int = 1  # where the streams meet, from 1
     ceiling: float = 0.5  # greatest λ
-    gate: float = -4.0  # first slope of λ over the entropy
-    ratio: Literal["entropy", "fixed"] = "entropy"  # λ: by the attention's entropy, or the ceiling
+    gate: float = 0.0  # first slope of λ over the entropy
+    gate_rate: float = (
+        100.0  # times the model's learning rate: the slope moves by about one in a run
+    )
+    entropy: Entropy = "states"  # of their likeness (equation 5); "scores": as the public code
+    agreement: bool = False  # λ reads the streams' agreement too
+    ratio: Literal["entropy", "fixed"] = "entropy"  # λ: by the entropy, or the ceiling
     alpha: float = 0.4  # weight of the source's loss; 1 - alpha: the target's
     scheduled_sampling: bool = True  # from the original to its round trip, more and more
     k: float | Literal["auto"] = 1000.0  # how slowly: for hundreds of thousands; "auto": any size
     consistency: Literal["both", "mse", "kl", "none"] = "both"  # of states (mse) and answers (kl)
     damage: float = 0.0  # chance of a translation to be spoilt, so that the gate learns to leave it
     mixup_inference: bool = True  # mix at prediction too; else the target alone is read
+    vote: Literal["paper", "weighted"] = (
+        "paper"  # half and half, or by agreement (two more trainings)
+    )
 
     def problems(self) -> list[str]:
         out = share_problems(self, "ceiling", "alpha", "damage") + least_problems(self, 1, "layer")
@@ -184,9 +181,10 @@ class XMixup(Method):
         depth = model.depth
         if self.layer > depth:
             raise UsageError(f"xmixup.layer = {self.layer}", f"the encoder has {depth} layers")
-        gate = Gate(self.ceiling, self.gate, self.ratio == "fixed").to(model.device)
+        gate = Gate(self.ceiling, self.gate, self.ratio == "fixed", self.agreement)
+        gate = gate.to(model.device)
         for parameter in gate.parameters():
-            parameter.rate = 10.0  # type: ignore[attr-defined]  # of the model's learning rate
+            parameter.rate = self.gate_rate  # type: ignore[attr-defined]  # of the model's
         model.slots["mixup"] = gate
 
     def prepare(self, model: Classifier, batches: Sequence[Batch], context: Context) -> None:
@@ -199,13 +197,15 @@ class XMixup(Method):
         model.eval()
         with torch.no_grad():
             chosen = range(0, len(batches), max(1, len(batches) // 8))
-            entropies = []
+            seen = []
             for number in chosen:
                 batch = batches[number]
                 sources, _ = self.sources(batch, False, None)
-                entropies.append(self.mixed(model, batch, sources).entropy)
-            # With b there, σ is one half at the mean entropy: λ begins around λ0/2.
-            gate.bias.copy_(-gate.weight * torch.cat(entropies).mean())
+                seen.append(self.mixed(model, batch, sources))
+            # σ is one half at the mean, as b is 0: λ begins around λ0/2.
+            gate.standardise(
+                torch.cat([one.entropy for one in seen]), torch.cat([one.agreement for one in seen])
+            )
         model.train(was_training)
 
     def sources(
@@ -228,7 +228,7 @@ class XMixup(Method):
         return self.mix(model, batch, model.batch(sources))
 
     def mix(self, model: Classifier, target: Batch, source: Batch) -> Mixed:
-        return mix(model, target, source, self.layer, gate_of(model))
+        return mix(model, target, source, self.layer, gate_of(model), self.entropy)
 
     def objective(self, model: Classifier, batch: Batch, inner: Objective) -> Loss:
         generator = random.Random(int(torch.randint(2**62, ())))
@@ -264,6 +264,33 @@ class XMixup(Method):
         }
         total = torch.stack(list(terms.values())).sum()
         return Loss(total, terms, figures, outputs=[target, source])
+
+    def fitted(self, again: Again) -> dict[str, dict[str, float]]:
+        if self.vote == "paper":
+            return {}
+        parts = []
+        for fold in ("0/2", "1/2"):
+            model, held, context = again(fold)
+            examples = translated_train(held, context, self.languages)
+            for spoilt in (False, True):
+                parts += self._ballots(model, examples, spoilt, context.seed)
+        return {"paired": vote_fit.fit(vote_fit.joined(parts))}
+
+    @torch.inference_mode()
+    def _ballots(
+        self, model: Classifier, examples: list[Example], spoilt: bool, seed: int
+    ) -> list[vote_fit.Ballots]:
+        generator, out = random.Random(seed), []
+        examples = sorted(examples, key=lambda example: len(example.text))  # pads less
+        judge = replace(self, damage=float(spoilt))
+        for start in range(0, len(examples), 64):
+            batch = model.batch(examples[start : start + 64])
+            sources, bad = judge.sources(batch, False, generator)
+            mixed = self.mixed(model, batch, sources)
+            streams = [mixed.target.logits.log_softmax(-1), mixed.source.logits.log_softmax(-1)]
+            good = ~torch.tensor(bad)
+            out.append(vote_fit.Ballots(mixed.agreement, *streams, batch.labels, good))
+        return out
 
     def predict(self, model: Classifier, batch: Batch) -> Output | None:
         """A text of the source language is its own counterpart; both streams' mean."""
