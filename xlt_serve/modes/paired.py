@@ -78,7 +78,6 @@ class Paired(ReadsTranslations):
             except ItemError as error:
                 out.append(WithTranslation(context.refused(self.name, error)))
                 continue
-            numbers = {"ratio": float(mine["ratio"][0])}
             agreement = float(mine[AGREEMENT][0]) if AGREEMENT in mine else math.nan
             if (why := vote.turned_down(agreement)) is not None:
                 out.append(why)
@@ -88,7 +87,9 @@ class Paired(ReadsTranslations):
             given = mean(weight, text, translation)
             answer = labelled(context, self.name, each.job, given, settings, GRAPH)
             truncated = answer.truncated or each.tokens.truncated
+            answer, ratio = replace(answer, truncated=truncated), float(mine["ratio"][0])
             if AGREEMENT in mine:
-                numbers |= {"agreement": agreement, "weight": weight}
-            out.append(WithTranslation(replace(answer, truncated=truncated), numbers))
+                out.append(WithTranslation(answer, ratio, agreement, weight))
+            else:
+                out.append(WithTranslation(answer, ratio))
         return out

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -32,10 +32,12 @@ class TranslatedJob:
 
 @dataclass(frozen=True, slots=True)
 class WithTranslation:
-    """A prediction from a translation. ``numbers``: of ``Pairing``, as ratio or agreement."""
+    """A prediction from a translation; the numbers are those of ``Pairing``."""
 
     prediction: Prediction
-    numbers: dict[str, float] = field(default_factory=dict)
+    ratio: float | None = None
+    agreement: float | None = None
+    weight: float | None = None
 
 
 class ReadsTranslations(Mode):
@@ -66,10 +68,12 @@ class ReadsTranslations(Mode):
             told = each.translation
             pairing = Pairing(
                 True if self.mixes else None,
-                translation=told.item,
-                translator=told.translator,
-                quality=told.quality,
-                **found.numbers,
+                found.ratio,
+                found.agreement,
+                found.weight,
+                told.item,
+                told.translator,
+                told.quality,
             )
             rests_on = pairing if found.prediction.error is None else None
             out[each.job.index] = replace(found.prediction, mode=self.name, pairing=rests_on)
@@ -180,5 +184,5 @@ class Translate(ReadsTranslations):
             given = mean(weight, of_text, of_other)
             answer = labelled(context, self.name, each.job, given, settings, self.name)
             answer = replace(answer, truncated=answer.truncated or each.tokens.truncated)
-            out.append(WithTranslation(answer, {"agreement": agreement, "weight": weight}))
+            out.append(WithTranslation(answer, agreement=agreement, weight=weight))
         return out

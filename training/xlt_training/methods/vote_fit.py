@@ -51,7 +51,9 @@ def fit(ballots: Ballots) -> dict[str, float]:
     agreement are told apart without an error.
     """
     exact = Ballots(
-        *(each.double() for each in (ballots.agreement, ballots.text, ballots.translation)),
+        ballots.agreement.double(),
+        ballots.text.double(),
+        ballots.translation.double(),
         ballots.truth,
         ballots.good,
     )
@@ -64,10 +66,10 @@ def fit(ballots: Ballots) -> dict[str, float]:
         slope = parameters[1] / scale
         value = -likelihood(exact, parameters[0] - slope * centre, slope).sum()
         value = (value + 0.5 * parameters.square().sum()) / len(exact.truth)
-        value.backward()  # type: ignore[no-untyped-call]
+        value.backward()
         return value
 
-    optimiser.step(loss)  # type: ignore[arg-type]
+    optimiser.step(loss)
     offset, slope = parameters[0] - parameters[1] / scale * centre, parameters[1] / scale
     return {
         "agreement_offset": float(offset.detach()),

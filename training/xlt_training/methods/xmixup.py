@@ -287,9 +287,9 @@ class XMixup(Method):
             batch = model.batch(examples[start : start + 64])
             sources, bad = judge.sources(batch, False, generator)
             mixed = self.mixed(model, batch, sources)
-            streams = [mixed.target.logits.log_softmax(-1), mixed.source.logits.log_softmax(-1)]
+            text, other = mixed.target.logits.log_softmax(-1), mixed.source.logits.log_softmax(-1)
             good = ~torch.tensor(bad)
-            out.append(vote_fit.Ballots(mixed.agreement, *streams, batch.labels, good))
+            out.append(vote_fit.Ballots(mixed.agreement, text, other, batch.labels, good))
         return out
 
     def predict(self, model: Classifier, batch: Batch) -> Output | None:
