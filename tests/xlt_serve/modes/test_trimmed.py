@@ -25,6 +25,7 @@ from xlt_serve.cli.main import main
 from xlt_serve.errors import BundleError, UsageError
 from xlt_serve.modes import trimmed
 from xlt_serve.scoring import Order, score, spark
+from xlt_serve.serving.admission import Limits
 from xlt_serve.text.tokens import Encoder
 
 HINDI = "मंत्री ने संसद में नए कानून की घोषणा की और सबने उसे सुना।"
@@ -160,7 +161,7 @@ def test_it_goes_over_http_and_out_of_the_command(
     expected = [prediction.to_dict() for prediction in load(cut).predict([HINDI, GERMAN])]
     assert "not for hi" in expected[0]["warning"]
     assert "warning" not in expected[1]
-    client = start(bundles={"mine": str(cut)})
+    client = start(bundles={"mine": str(cut)}, limits=Limits(wait=60.0))
     body = valid("Answer", client.post("/classify", json={"texts": [HINDI, GERMAN]}).json())
     assert body["predictions"] == expected
     (tmp_path / "texts").write_text(f"{HINDI}\n{GERMAN}\n", encoding="utf-8")

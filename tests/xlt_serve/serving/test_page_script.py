@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.xlt_serve.serving.conftest import Local, Start, valid
+from xlt_serve.serving.admission import Limits
 from xlt_serve.serving.app import PAGE
 
 NODE = shutil.which("node")
@@ -44,7 +45,7 @@ def ok(body: Any, **more: Any) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def two(start: Start) -> Local:
-    return start(bundles={"mood": "topics", "both": "topics-paired"})
+    return start(bundles={"mood": "topics", "both": "topics-paired"}, limits=Limits(wait=60.0))
 
 
 @pytest.fixture(scope="module")
