@@ -18,6 +18,7 @@ from tests import ROOT
 from tests.xlt_serve.cli.test_cli import run
 from xlt_serve import bundle as bundles
 from xlt_serve import load
+from xlt_serve.text.tokens import Tokens
 
 COLUMNS = ("--text", "body", "--label", "topic", "--language-column", "lang")
 
@@ -84,8 +85,14 @@ def test_it_says_what_predict_says(
     assert found["methods"]["agreement"] is None
     for method in ("threshold", "confidence", "confidence+"):
         assert found["methods"][method]["languages"] == 2
-    # Dev texts of the training's language are what a distance of 1 was measured on.
-    assert found["languages"]["en"]["distance"] == pytest.approx(1, abs=0.5)
+    entry = clf.bundle.manifest.checks["training_text"]
+    logits = clf.logits(
+        [p for t in clf.encoder.encode(texts) if isinstance(t, Tokens) for p in t.pieces]
+    )
+    apart = (logits - logits.mean(axis=1, keepdims=True))[:, None] - np.array(entry["centres"])
+    nearest = np.sqrt(np.square(apart / entry["scale"]).mean(axis=2)).min(axis=1)
+    wanted = np.median(nearest) / entry["typical"]
+    assert found["languages"]["fr"]["distance"] == pytest.approx(wanted, rel=1e-4)
 
 
 def test_the_sample_is_labelled_and_read_again(
