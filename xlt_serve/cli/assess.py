@@ -78,9 +78,9 @@ def run(options: argparse.Namespace) -> None:
     from xlt_serve.evaluation import assessment, distance, observing
 
     settings = modes.settings(abstain_below=options.abstain_below, max_length=options.max_length)
-    files = [Place.of(options.file, options, needs_labels=False)]
+    files = [AssessedFile.of(options.file, options, needs_labels=False)]
     if options.labelled:
-        files.append(Place.of(options.labelled, options, needs_labels=True))
+        files.append(AssessedFile.of(options.labelled, options, needs_labels=True))
     refuse_sample(options, files[0].columns)
     manifest = bundles.load(options.bundle).manifest
     surveys = [each.survey(options.skip_bad) for each in files]
@@ -119,7 +119,7 @@ class Survey:
     labels: Counter[str]
     pairs: bool
 
-    def refuse_others(self, place: Place, manifest: bundles.Manifest) -> None:
+    def refuse_others(self, place: AssessedFile, manifest: bundles.Manifest) -> None:
         """Rows of another task would be assessed without a word."""
         if self.pairs != manifest.pair:
             kinds = ("pairs", "single texts") if manifest.pair else ("single texts", "pairs")
@@ -139,7 +139,7 @@ class Survey:
 
 
 @dataclass(frozen=True)
-class Place:
+class AssessedFile:
     """Files with their columns, read as often as is needed."""
 
     place: str
@@ -149,7 +149,7 @@ class Place:
     given: Dialect
 
     @classmethod
-    def of(cls, place: str, options: argparse.Namespace, *, needs_labels: bool) -> Place:
+    def of(cls, place: str, options: argparse.Namespace, *, needs_labels: bool) -> AssessedFile:
         files = files_of(place)
         given = dialect.said(options.encoding, options.delimiter).check()
         names = formats.columns(source_of(next(iter(files.values())), given))

@@ -27,8 +27,8 @@ ROWS, DEV = "labelled rows", "the bundle's scores on its dev rows"
 @dataclass(frozen=True, slots=True)
 class Outlook:
     """One language. ``share``: of all rows. ``abstained`` and ``unknown``: shares of its rows, and of the
-    pieces that they are cut into. ``distance``: to the training text; 1 is that of a held-out text of the
-    training's language. ``estimate``: of accuracy, by ``method``, from other languages' labels.
+    pieces that they are cut into. ``distance``: of the middle text to the training text; 1 is that of
+    held-out texts of the training's language. ``estimate``: of accuracy, by ``method``, from other languages' labels.
     ``accuracy``: of its ``labelled`` rows. What there is not is None."""
 
     rows: int
@@ -162,7 +162,7 @@ def _outlook(
         agreement=evidence.agreement,
         unknown=seen.unknown / seen.pieces if unknown and seen.pieces else None,
         tokens_per_word=seen.tokens / seen.words if seen.words else None,
-        distance=seen.distance / seen.measured if seen.measured else None,
+        distance=float(np.median(seen.distances)) if seen.distances else None,
         estimate=estimate,
         method=method,
         labelled=len(right),

@@ -24,10 +24,10 @@ AT_ONCE = 256
 
 
 @dataclass(frozen=True)
-class Summary:
+class TextSummary:
     """``output``: that of the plain graph which is looked at, ``vector`` where there is one, else
     ``logits``. ``centres`` [labels that were given, width], ``scale`` [width]: the spread around them.
-    ``typical``: the mean distance of held-out texts of the training's language."""
+    ``typical``: the median distance of held-out texts of the training's language."""
 
     output: str
     centres: Array
@@ -47,8 +47,8 @@ class Summary:
         }
 
 
-def read(entry: Mapping[str, Any]) -> Summary:
-    return Summary(
+def read(entry: Mapping[str, Any]) -> TextSummary:
+    return TextSummary(
         output=entry["output"],
         centres=np.array(entry["centres"], dtype=np.float64),
         scale=np.array(entry["scale"], dtype=np.float64),
@@ -56,7 +56,9 @@ def read(entry: Mapping[str, Any]) -> Summary:
     )
 
 
-def summary(output: str, values: Array, labels: npt.NDArray[np.int64], held: int) -> Summary | None:
+def summary(
+    output: str, values: Array, labels: npt.NDArray[np.int64], held: int
+) -> TextSummary | None:
     """Of texts of the training's language, each with the ``labels``' number that it was given. The first
     ``held`` were not trained on: what is typical is measured on them, with centres of all others. None
     where there are too few texts, or too many numbers."""
@@ -70,8 +72,8 @@ def summary(output: str, values: Array, labels: npt.NDArray[np.int64], held: int
     for number in range(fold.max() + 1):
         there = fold == number
         found[there[:held]] = raw_distances(values[there], *_fitted(values[~there], labels[~there]))
-    typical = float(found.mean())
-    return Summary(output, *_fitted(values, labels), typical) if typical > 0 else None
+    typical = float(np.median(found))  # a few strange texts lie very far
+    return TextSummary(output, *_fitted(values, labels), typical) if typical > 0 else None
 
 
 def centred(output: str, values: Array) -> Array:

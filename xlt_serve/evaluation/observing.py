@@ -18,9 +18,9 @@ import numpy as np
 
 from xlt_serve.classifier import Classifier
 from xlt_serve.errors import ItemError
-from xlt_serve.evaluation.distance import Summary
+from xlt_serve.evaluation.distance import TextSummary
 from xlt_serve.evaluation.estimates import Known
-from xlt_serve.evaluation.sampling import Candidates
+from xlt_serve.evaluation.sampling import LabelCandidates
 from xlt_serve.files.labelled import Labelled, Stated
 from xlt_serve.modes.base import Asked
 from xlt_serve.runtime.steps import RowOutputs, RunRequest, drive
@@ -47,7 +47,7 @@ class Observed:
     whether that label is ``right``, and whether it ``agrees`` with that of the translation. ``named``: rows
     say their language themselves. ``strange``: labels of rows that the classifier does not have."""
 
-    candidates: Candidates
+    candidates: LabelCandidates
     named: bool = False
     confidence: array[float] = field(default_factory=lambda: array("d"))
     right: array[int] = field(default_factory=lambda: array("b"))
@@ -58,8 +58,7 @@ class Observed:
     words: int = 0
     pieces: int = 0
     unknown: int = 0
-    distance: float = 0.0
-    measured: int = 0
+    distances: array[float] = field(default_factory=lambda: array("d"))
     strange: int = 0
 
     @property
@@ -98,7 +97,7 @@ class Observer:
 
     classifier: Classifier
     settings: Settings
-    summary: Summary | None
+    summary: TextSummary | None
     count: int = 0
     seed: int = 0
 
@@ -111,7 +110,9 @@ class Observer:
         self, rows: Iterable[Stated], progress: Callable[[int], object] = lambda done: None
     ) -> dict[str, Observed]:
         """By language, in alphabetical order; rows that name none are in that which they look like."""
-        out: dict[str, Observed] = defaultdict(lambda: Observed(Candidates(self.count, self.seed)))
+        out: dict[str, Observed] = defaultdict(
+            lambda: Observed(LabelCandidates(self.count, self.seed))
+        )
         for chunk in _chunks(rows):
             parts: dict[str, list[Stated]] = defaultdict(list)
             for stated in chunk:
@@ -173,9 +174,7 @@ class Observer:
             with contextlib.suppress(ItemError):  # no finite output: the row has failed
                 values.append(outputs.rows(number, number + 1)[self.summary.output])
         if values:
-            found = self.summary.distances(np.concatenate(values))
-            seen.distance += float(found.sum())
-            seen.measured += len(found)
+            seen.distances.extend(self.summary.distances(np.concatenate(values)))
 
 
 def folded(found: dict[str, Observed]) -> dict[str, Observed]:
@@ -186,7 +185,7 @@ def folded(found: dict[str, Observed]) -> dict[str, Observed]:
         if each.named or language == UNKNOWN or each.rows >= least:
             out[language] = each
         else:
-            out.setdefault(OTHERS, Observed(Candidates(0, 0))).add(each)
+            out.setdefault(OTHERS, Observed(LabelCandidates(0, 0))).add(each)
     return out
 
 

@@ -53,7 +53,7 @@ class Smallest:
 
 
 @dataclass
-class Candidates:
+class LabelCandidates:
     """Texts of one language that may be labelled: as many of each kind as may be asked for."""
 
     count: int

@@ -18,6 +18,7 @@ from tests import ROOT
 from tests.xlt_serve.cli.test_cli import run
 from xlt_serve import bundle as bundles
 from xlt_serve import load
+from xlt_serve.text.tokens import Tokens
 
 COLUMNS = ("--text", "body", "--label", "topic", "--language-column", "lang")
 
@@ -56,6 +57,7 @@ def test_it_says_what_predict_says(
     with file.open(encoding="utf-8") as source:
         rows = list(csv.DictReader(source))
     vocabulary = clf.encoder._tokenizer
+    unknown = vocabulary.token_to_id("<unk>")
     for language in ("en", "de", "fr"):
         mine = [row for row in rows if row["lang"] == language]
         texts = [row["body"] for row in mine]
@@ -66,10 +68,10 @@ def test_it_says_what_predict_says(
         assert said["share"] == pytest.approx(len(mine) / len(rows))
         assert said["confidence"] == pytest.approx(sure.mean())
         assert said["abstained"] == pytest.approx((sure < 0.9).mean())
-        pieces = [vocabulary.encode(text, add_special_tokens=False).tokens for text in texts]
+        pieces = [vocabulary.encode(text, add_special_tokens=False).ids for text in texts]
         whole = sum(map(len, pieces))
         assert said["tokens_per_word"] == pytest.approx(whole / sum(len(t.split()) for t in texts))
-        assert said["unknown"] == pytest.approx(sum(p.count("<unk>") for p in pieces) / whole)
+        assert said["unknown"] == pytest.approx(sum(p.count(unknown) for p in pieces) / whole)
         if language == "fr":
             assert said["accuracy"] is None
             assert said["unknown"] > 0
@@ -83,8 +85,14 @@ def test_it_says_what_predict_says(
     assert found["methods"]["agreement"] is None
     for method in ("threshold", "confidence", "confidence+"):
         assert found["methods"][method]["languages"] == 2
-    # Dev texts of the training's language are what a distance of 1 was measured on.
-    assert found["languages"]["en"]["distance"] == pytest.approx(1, abs=0.5)
+    entry = clf.bundle.manifest.checks["training_text"]
+    logits = clf.logits(
+        [p for t in clf.encoder.encode(texts) if isinstance(t, Tokens) for p in t.pieces]
+    )
+    apart = (logits - logits.mean(axis=1, keepdims=True))[:, None] - np.array(entry["centres"])
+    nearest = np.sqrt(np.square(apart / entry["scale"]).mean(axis=2)).min(axis=1)
+    wanted = np.median(nearest) / entry["typical"]
+    assert found["languages"]["fr"]["distance"] == pytest.approx(wanted, rel=1e-4)
 
 
 def test_the_sample_is_labelled_and_read_again(

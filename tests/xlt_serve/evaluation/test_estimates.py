@@ -103,8 +103,6 @@ def test_errors_are_those_of_languages_left_out_one_by_one() -> None:
         assert measured.languages == 5
     found = estimates.errors(known)
     assert "mean" not in ranked(found)
-    assert found["mean"] is not None
-    assert found["mean"].mean > found["threshold"].mean  # which looks at the texts
     assert ranked(found)[-1] in ("agreement", "agreement+")  # of which nothing is known here
     assert found["confidence"] is not None
     assert found["threshold"] is not None

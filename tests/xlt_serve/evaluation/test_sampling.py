@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from xlt_serve.errors import UsageError
 from xlt_serve.evaluation import sampling
-from xlt_serve.evaluation.sampling import RANDOM, UNSURE, Candidates, Smallest, key
+from xlt_serve.evaluation.sampling import RANDOM, UNSURE, LabelCandidates, Smallest, key
 from xlt_serve.files.labelled import Columns, Labelled, Stated
 
 FILE = Path("texts.csv")
@@ -36,7 +36,7 @@ def test_the_least_sure_texts_each_once(seen: list[tuple[int, float]], count: in
 
 
 def test_half_by_chance_half_unsure_none_twice() -> None:
-    candidates = Candidates(count=100, seed=0)
+    candidates = LabelCandidates(count=100, seed=0)
     for number in range(5000):
         candidates.add(number / 5000, stated(f"text {number % 2500}", number))
     drawn = candidates.drawn(without={key("text 3")})
@@ -56,7 +56,7 @@ def test_chance_is_blind_to_how_often_and_where_a_text_stands() -> None:
     counts: Counter[str] = Counter()
     texts = [*["often"] * 9, *(f"text {n}" for n in range(9))]
     for seed in range(1000):
-        candidates = Candidates(count=10, seed=seed)
+        candidates = LabelCandidates(count=10, seed=seed)
         for text in texts:
             candidates.add(1.0, stated(text))
         counts.update(row.row.text for kind, row in candidates.drawn(set()) if kind == RANDOM)
@@ -66,7 +66,7 @@ def test_chance_is_blind_to_how_often_and_where_a_text_stands() -> None:
 
 
 def test_few_texts_are_all_taken() -> None:
-    candidates = Candidates(count=100, seed=0)
+    candidates = LabelCandidates(count=100, seed=0)
     for number in range(7):
         candidates.add(0.5, stated(f"text {number}"))
     assert len(candidates.drawn(set())) == 7

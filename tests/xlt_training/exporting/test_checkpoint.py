@@ -172,7 +172,9 @@ def test_the_manifest_records_what_was_checked(bundle: Path, toy_data: Path) -> 
     assert (text.output, text.centres.shape) == ("logits", (3, 3))
     served = load(bundle)
     logits = served.logits(gate.tokenised(served, examples))
-    assert text.distances(logits).mean() == pytest.approx(1, abs=0.5)  # German of the same words
+    assert np.median(text.distances(logits)) == pytest.approx(
+        1, abs=0.5
+    )  # German of the same words
 
 
 def test_the_bundle_gives_the_logits_of_the_checkpoint(

@@ -152,7 +152,9 @@ def judge(
     return Verdict(checks, scores, calibration)
 
 
-def training_text(runners: Runners, pieces: Sequence[Piece], held: int) -> distance.Summary | None:
+def training_text(
+    runners: Runners, pieces: Sequence[Piece], held: int
+) -> distance.TextSummary | None:
     """Where texts of the source language lie, for ``xlt assess``; the first ``held`` are dev examples."""
     outputs = runners.run(RunRequest("plain", pieces))
     labels = outputs["logits"].argmax(axis=1).astype(np.int64)
