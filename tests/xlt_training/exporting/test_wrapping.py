@@ -13,7 +13,7 @@ from xlt_training.exporting import checkpoint as export
 
 from tests.xlt_training.classifiers import edit
 from xlt_serve import load
-from xlt_serve.errors import DataError, UsageError
+from xlt_serve.errors import DataError, ExportRefused, UsageError
 
 TEXTS = ["the goal was in our match", "bread and soup", "rain, wind"]
 
@@ -102,8 +102,10 @@ def test_what_is_not_there_or_no_graph_is_said(exported: Path, tmp_path: Path) -
         export.export(tmp_path / "none.onnx", out)
     with pytest.raises(UsageError, match="--precision: an ONNX file is wrapped as it is"):
         export.export(exported, out, export.Order(precision="int8"))
+    with pytest.raises(UsageError, match="--languages"):
+        export.export(exported, out, export.Order(languages=["en"], graphs=[]))
     edit(exported.parent.parent / "config.json", id2label={"0": "a", "1": "b"}, label2id=None)
-    with pytest.raises(DataError, match=r"logits \[batch.*, 3\]: must be \[batch, 2\]"):
+    with pytest.raises(ExportRefused, match=r"8×3 for 8 rows, 2 labels"):
         export.export(exported, out)
     (exported.parent.parent / "config.json").unlink()
     with pytest.raises(DataError, match=r"has no config\.json beside it"):

@@ -60,7 +60,9 @@ def wrapped(file: Path, order: Order, folder: Path) -> Path:
 
 def refuse_options(order: Order) -> None:
     for field in fields(order):
-        if field.name not in TAKEN and getattr(order, field.name) != field.default:
+        given = getattr(order, field.name)
+        given = tuple(given) if isinstance(given, list) else given
+        if field.name not in TAKEN and given != field.default:
             flag = field.name.replace("_", "-")
             raise UsageError(
                 f"--{flag}",
