@@ -85,8 +85,9 @@ def start() -> Any:
 
 
 def _quiet() -> None:
-    """Ray says much on standard error, where our progress stands; its log files keep all of it."""
+    """Ray says much on standard error, where our progress stands; what fails we say ourselves."""
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # else it says that it will be
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # of its parts in C++
     for name in ("ray", "ray.data"):
         logging.getLogger(name).setLevel(logging.ERROR)
 

@@ -99,7 +99,7 @@ def answered(
     workers: int,
     rows: int,
     done: Callable[[ScoredWindow, list[Answer]], None] = lambda piece, answers: None,
-) -> Iterator[ScoredWindow]:
+) -> Generator[ScoredWindow, None, None]:
     """The pieces in order with their answers; about ``rows`` rows, and not many more bytes than a window
     has at most, are under way at a time. ``done`` is called for each slice, by any thread."""
     pool = ThreadPoolExecutor(workers, thread_name_prefix="score")

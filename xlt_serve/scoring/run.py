@@ -106,6 +106,7 @@ class _Run:
         self.order, self.bundle, self.found = order, bundle, found
         self.journal, self.state, self.progress = journal, state, progress
         self.watch = Watch(order.max_errors, state.counts)
+        self.is_fresh = not state.counts.rows
         self.previous: Previous | None = None
 
     def done(self, opening: Open, before: publish.Before) -> tuple[list[Writer], list[Counts]]:
@@ -132,7 +133,7 @@ class _Run:
                 counts = journal.counts(len(units))
             self.watch.end()
         except TooManyErrors:
-            if order.max_errors is None and not self.state.counts.rows:
+            if order.max_errors is None and self.is_fresh:
                 journal.clear()  # a failed start: the next one may be about anything
             raise
         return writers, counts
