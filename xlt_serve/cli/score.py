@@ -58,10 +58,7 @@ def add(commands: Any) -> None:
     sub.add_argument("--keep", type=words, default=None, metavar="A,B", help="columns of IN (all)")
     sub.add_argument("--drop", type=words, default=[], metavar="A,B", help="all columns but these")
     sub.add_argument("--prefix", default="xlt_", help="of the columns that are added")
-    sub.add_argument("--strict", action="store_true", help="stop at the first row with an error")
-    sub.add_argument(
-        "--max-errors", default=None, metavar="N|x%", help="default: half of the first window"
-    )
+    _add_errors(sub)
     sub.add_argument(
         "--key",
         default=None,
@@ -92,6 +89,13 @@ def add(commands: Any) -> None:
     common.add_translators(group)
     group.add_argument(
         "--require-translation", action="store_true", help="an error instead of the plain answer"
+    )
+
+
+def _add_errors(sub: Any) -> None:
+    sub.add_argument("--strict", action="store_true", help="stop at the first row with an error")
+    sub.add_argument(
+        "--max-errors", default=None, metavar="N|x%", help="default: half of the first window"
     )
 
 

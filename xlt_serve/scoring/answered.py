@@ -62,7 +62,7 @@ class Texts:
         return found
 
 
-class Answered:
+class AnsweredTexts:
     """``folder``: where answers are kept until their window is written and forgotten; None: nowhere.
     ``claim`` is called before the first of them is written, ``most`` texts are held. ``strict``: one
     error is enough for a failed start, else most of the rows."""

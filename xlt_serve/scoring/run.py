@@ -17,7 +17,7 @@ from xlt_serve.files.places import PIPE
 from xlt_serve.files.window import BEGIN, Window
 from xlt_serve.scoring import cluster, columns, previous, publish, reading
 from xlt_serve.scoring.answer import Answerer, Predictor, opened, refuse_unfit, workers_of
-from xlt_serve.scoring.answered import Answer, Answered
+from xlt_serve.scoring.answered import Answer, AnsweredTexts
 from xlt_serve.scoring.asked_columns import with_columns
 from xlt_serve.scoring.counts import Counts, Progress, count
 from xlt_serve.scoring.input_columns import Kept, keep, of_rows
@@ -210,7 +210,7 @@ class _Run:
 
     def _stream(self, place: Place, opening: Open) -> _ScoredWindows:
         journal, order = self.journal, self.order
-        held = Answered(journal.folder, journal.claim, strict=order.strict)
+        held = AnsweredTexts(journal.folder, journal.claim, strict=order.strict)
         if not journal.is_new:
             held.recover(self.state.place)
         journal.before, journal.after = held.settle, held.forget

@@ -16,7 +16,7 @@ from xlt_serve import load
 from xlt_serve.errors import DataError
 from xlt_serve.files.window import Position
 from xlt_serve.scoring import Order, answered, score
-from xlt_serve.scoring.answered import Answered, key_of
+from xlt_serve.scoring.answered import AnsweredTexts, key_of
 from xlt_serve.scoring.journal import Place
 
 
@@ -86,7 +86,7 @@ def test_a_text_with_another_translation_is_another() -> None:
 
 
 def test_memory_is_bounded_by_whole_windows() -> None:
-    held = Answered(most=5)
+    held = AnsweredTexts(most=5)
     for number in range(4):
         held.begin((0, 0, number), [key_of(f"{number}-{n}") for n in range(2)])
     assert held.find(key_of("0-0")) is held.find(key_of("1-1")) is None
@@ -156,7 +156,7 @@ def test_texts_known_before_a_kill_are_known_after_it(
 
 @pytest.mark.parametrize("damage", [b"half of a li", b'00000000 [[1], ["00"], [{}]]\n'])
 def test_what_is_damaged_is_not_believed(tmp_path: Path, damage: bytes) -> None:
-    first, second = Answered(tmp_path), Answered(tmp_path)
+    first, second = AnsweredTexts(tmp_path), AnsweredTexts(tmp_path)
     key = key_of("a")
     texts = first.begin((0, 0, 10), [key])
     first.put(texts, [0], [key], [{"label": "x", "error": None}])
@@ -171,7 +171,7 @@ def test_what_is_damaged_is_not_believed(tmp_path: Path, damage: bytes) -> None:
 
 
 def test_files_go_with_the_texts_that_are_forgotten(tmp_path: Path) -> None:
-    held = Answered(tmp_path, most=2)
+    held = AnsweredTexts(tmp_path, most=2)
     for number in range(1, 5):
         key = key_of(str(number))
         texts = held.begin((0, 0, number), [key])
@@ -181,7 +181,7 @@ def test_files_go_with_the_texts_that_are_forgotten(tmp_path: Path) -> None:
     assert sorted(file.name for file in tmp_path.iterdir()) == [
         f"answers-00000-00000-{number:015}.jsonl" for number in (3, 4)
     ]
-    again = Answered(tmp_path, most=2)
+    again = AnsweredTexts(tmp_path, most=2)
     again.recover(Place(0, 0, Position(4, 4)))
     assert again.find(key_of("3")) is not None
     assert again.find(key_of("2")) is None
