@@ -91,7 +91,7 @@ def _hushed() -> Iterator[None]:
     """What code that is not Python's says on standard error as it starts."""
     sys.stderr.flush()
     kept = os.dup(2)
-    with open(os.devnull, "wb") as nowhere:
+    with Path(os.devnull).open("wb") as nowhere:
         os.dup2(nowhere.fileno(), 2)
     try:
         yield
