@@ -112,6 +112,8 @@ class AnsweredTexts:
         data = json.dumps([list(numbers), [key.hex() for key in keys], answers]).encode()
         entry = b"%08x %s\n" % (zlib.crc32(data), data)
         with self._lock:
+            if self._folder is None:
+                return
             self._waiting.append((texts.spot, entry))
             self._rows += len(answers)
             self._errors += sum(answer["error"] is not None for answer in answers)
@@ -132,6 +134,11 @@ class AnsweredTexts:
             for spot in sorted(spot for spot in self._unsynced if spot <= reached):
                 _sync(self._file(spot))
                 self._unsynced.discard(spot)
+
+    def close(self) -> None:
+        """Nothing more is written, whoever is still at work."""
+        with self._lock:
+            self._folder = None
 
     def forget(self, place: Place) -> None:
         """After a commit: files of windows whose texts are not held at this place any more."""

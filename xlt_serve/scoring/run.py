@@ -57,7 +57,7 @@ def score(order: Order, quiet: bool = True, open_predictor: Open | None = None) 
     before = publish.finished_before(order, found, wanted)
     journal = Journal(publish.work_folder(order))
     if before.whole:
-        journal.dismiss(wanted)
+        journal.dismiss(lambda left: publish.covers(wanted, left))
         return Summary(before.counts, "")
     found, claimed = before.todo(found), _claimed(order, before, found, wanted)
     journal.refuse_foreign()
@@ -108,6 +108,7 @@ class _Run:
         self.watch = Watch(order.max_errors, state.counts)
         self.is_fresh = not state.counts.rows
         self.previous: Previous | None = None
+        self.held = AnsweredTexts()
 
     def done(self, opening: Open, before: publish.Before) -> tuple[list[Writer], list[Counts]]:
         """Every unit's data file, and how each is written and what is in it."""
@@ -133,6 +134,7 @@ class _Run:
                 counts = journal.counts(len(units))
             self.watch.end()
         except TooManyErrors:
+            self.held.close()
             if order.max_errors is None and self.is_fresh:
                 journal.clear()  # a failed start: the next one may be about anything
             raise
@@ -210,7 +212,7 @@ class _Run:
 
     def _stream(self, place: Place, opening: Open) -> _ScoredWindows:
         journal, order = self.journal, self.order
-        held = AnsweredTexts(journal.folder, journal.claim, strict=order.strict)
+        held = self.held = AnsweredTexts(journal.folder, journal.claim, strict=order.strict)
         if not journal.is_new:
             held.recover(self.state.place)
         journal.before, journal.after = held.settle, held.forget
