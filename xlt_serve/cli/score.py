@@ -59,24 +59,9 @@ def add(commands: Any) -> None:
     )
     sub.add_argument("--delimiter", default="", metavar="C", help="of CSV, as ';' or '\\t' (,)")
     sub.add_argument("--out-format", choices=("csv", "tsv", "jsonl", "parquet"), default=None)
-    sub.add_argument("--keep", type=words, default=None, metavar="A,B", help="columns of IN (all)")
-    sub.add_argument("--drop", type=words, default=[], metavar="A,B", help="all columns but these")
-    sub.add_argument("--prefix", default="xlt_", help="of the columns that are added")
-    sub.add_argument("--strict", action="store_true", help="stop at the first row with an error")
-    sub.add_argument(
-        "--max-errors", default=None, metavar="N|x%", help="default: half of the first window"
-    )
-    sub.add_argument(
-        "--key",
-        default=None,
-        metavar="COL",
-        help="OUT is finished: score new and changed rows alone",
-    )
-    sub.add_argument(
-        "--overwrite",
-        action="store_true",
-        help="replace OUT (in a folder, files of the same names), and what another order left",
-    )
+    _add_columns(sub)
+    _add_errors(sub)
+    _add_again(sub)
     sub.add_argument("--engine", choices=("local", "ray"), default="local", help="default: local")
     sub.add_argument(
         "--workers", type=int, default=0, metavar="N", help="default: cores; with ray: actors, GPUs"
@@ -104,6 +89,34 @@ def add(commands: Any) -> None:
     common.add_translators(group)
     group.add_argument(
         "--require-translation", action="store_true", help="an error instead of the plain answer"
+    )
+
+
+def _add_columns(sub: Any) -> None:
+    sub.add_argument("--keep", type=words, default=None, metavar="A,B", help="columns of IN (all)")
+    sub.add_argument("--drop", type=words, default=[], metavar="A,B", help="all columns but these")
+    sub.add_argument("--prefix", default="xlt_", help="of the columns that are added")
+
+
+def _add_errors(sub: Any) -> None:
+    sub.add_argument("--strict", action="store_true", help="stop at the first row with an error")
+    sub.add_argument(
+        "--max-errors", default=None, metavar="N|x%", help="default: half of the first window"
+    )
+
+
+def _add_again(sub: Any) -> None:
+    """What to do where something is there already."""
+    sub.add_argument(
+        "--key",
+        default=None,
+        metavar="COL",
+        help="OUT is finished: score new and changed rows alone",
+    )
+    sub.add_argument(
+        "--overwrite",
+        action="store_true",
+        help="replace OUT (in a folder, files of the same names), and what another order left",
     )
 
 

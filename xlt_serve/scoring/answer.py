@@ -17,7 +17,7 @@ from xlt_serve.files.window import Row, Window
 from xlt_serve.modes.base import Context
 from xlt_serve.runtime.session import Options, available_cores
 from xlt_serve.scoring import columns
-from xlt_serve.scoring.answered import Answer, Answered, Spot, Texts, key_of
+from xlt_serve.scoring.answered import Answer, AnsweredTexts, Spot, Texts, key_of
 from xlt_serve.scoring.order import Order
 from xlt_serve.scoring.slices import (
     LEAST_ROWS,
@@ -66,7 +66,7 @@ def workers_of(order: Order) -> int:
 
 
 @dataclass(slots=True)
-class Plan:
+class WindowPlan:
     """Who answers the rows of a window: ``slices`` are run, ``copies`` are of the same text in this
     window or one before, ``done`` needs nothing."""
 
@@ -85,16 +85,16 @@ class Answerer:
         self,
         predictor: Predictor,
         order: Order,
-        answered: Answered | None = None,
+        answered: AnsweredTexts | None = None,
         before: Callable[[Window], dict[int, Answer]] | None = None,
     ) -> None:
         self.predictor, self.order = predictor, order
-        self.answered = answered or Answered()
+        self.answered = answered or AnsweredTexts()
         self._before = before
         self._names = columns.possible(order.mode)
         self._mode = modes.MODES[order.mode]
 
-    def plan(self, spot: Spot, window: Window) -> Plan:
+    def plan(self, spot: Spot, window: Window) -> WindowPlan:
         done = {n: self.failed(*problem) for n, problem in window.bad.items()}
         if self._before is not None:
             done |= {n: answer for n, answer in self._before(window).items() if n not in done}
@@ -120,16 +120,16 @@ class Answerer:
         # Where each text runs many times, the smallest slices are large enough, and soon done.
         limits = (LEAST_ROWS, LEAST_TOKENS) if self._mode.repeats else (SLICE_ROWS, SLICE_TOKENS)
         parts = [[fresh[i] for i in part] for part in slices(sizes, *limits)]
-        return Plan(texts, keys, parts, [(n, found or texts) for n, found in copies], done)
+        return WindowPlan(texts, keys, parts, [(n, found or texts) for n, found in copies], done)
 
-    def answer(self, plan: Plan, window: Window, numbers: Sequence[int]) -> list[Answer]:
+    def answer(self, plan: WindowPlan, window: Window, numbers: Sequence[int]) -> list[Answer]:
         """To a slice; kept for whoever asks again."""
         rows = [window.rows[number] for number in numbers]
         answers = [self._values(prediction) for prediction in self._predictions(rows)]
         self.answered.put(plan.texts, numbers, [plan.keys[number] for number in numbers], answers)
         return answers
 
-    def known(self, plan: Plan, numbers: Sequence[int]) -> list[Answer] | None:
+    def known(self, plan: WindowPlan, numbers: Sequence[int]) -> list[Answer] | None:
         """The answers to a slice that were given before a kill."""
         found = self.answered.known(plan.texts.spot, numbers)
         if found is not None:
@@ -137,7 +137,7 @@ class Answerer:
         return found
 
     def assembled(
-        self, plan: Plan, parts: Iterable[tuple[Sequence[int], Sequence[Answer]]]
+        self, plan: WindowPlan, parts: Iterable[tuple[Sequence[int], Sequence[Answer]]]
     ) -> list[Answer]:
         """One answer for each row, in order, also for those that could not be read."""
         found = dict(plan.done)

@@ -62,7 +62,7 @@ class Texts:
         return found
 
 
-class Answered:
+class AnsweredTexts:
     """``folder``: where answers are kept until their window is written and forgotten; None: nowhere.
     ``claim`` is called before the first of them is written, ``most`` texts are held. ``strict``: one
     error is enough for a failed start, else most of the rows."""
@@ -112,6 +112,8 @@ class Answered:
         data = json.dumps([list(numbers), [key.hex() for key in keys], answers]).encode()
         entry = b"%08x %s\n" % (zlib.crc32(data), data)
         with self._lock:
+            if self._folder is None:
+                return
             self._waiting.append((texts.spot, entry))
             self._rows += len(answers)
             self._errors += sum(answer["error"] is not None for answer in answers)
@@ -132,6 +134,11 @@ class Answered:
             for spot in sorted(spot for spot in self._unsynced if spot <= reached):
                 _sync(self._file(spot))
                 self._unsynced.discard(spot)
+
+    def close(self) -> None:
+        """Nothing more is written, whoever is still at work."""
+        with self._lock:
+            self._folder = None
 
     def forget(self, place: Place) -> None:
         """After a commit: files of windows whose texts are not held at this place any more."""

@@ -15,6 +15,7 @@ import logging
 import os
 import platform
 import shutil
+import sys
 import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -31,7 +32,7 @@ from xlt_serve.files.places import Source
 from xlt_serve.files.window import BEGIN, Position
 from xlt_serve.scoring import previous
 from xlt_serve.scoring.answer import Answerer, Predictor, opened, workers_of
-from xlt_serve.scoring.answered import Answered
+from xlt_serve.scoring.answered import AnsweredTexts
 from xlt_serve.scoring.counts import Counts, Progress, count
 from xlt_serve.scoring.journal import Journal, Place, explained, write_whole
 from xlt_serve.scoring.local import ScoredWindow, answered, prefetched, refuse_bad
@@ -80,13 +81,29 @@ def start() -> Any:
     ray = needed("ray", "--engine ray", "ray")
     needed("ray.data", "--engine ray", "ray")
     if not ray.is_initialized():
-        ray.init(log_to_driver=False, logging_level="error", include_dashboard=False)
+        with _hushed():
+            ray.init(log_to_driver=False, logging_level="error", include_dashboard=False)
     return ray
 
 
+@contextlib.contextmanager
+def _hushed() -> Iterator[None]:
+    """What code that is not Python's says on standard error as it starts."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with Path(os.devnull).open("wb") as nowhere:
+        os.dup2(nowhere.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
 def _quiet() -> None:
-    """Ray says much on standard error, where our progress stands; its log files keep all of it."""
+    """Ray says much on standard error, where our progress stands; what fails we say ourselves."""
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # else it says that it will be
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # of its parts in C++
     for name in ("ray", "ray.data"):
         logging.getLogger(name).setLevel(logging.ERROR)
 
@@ -114,7 +131,7 @@ def run(
             progress.update(counts, 0.0)
             watch.add(counts)
     if todo:
-        job = Job(order, bundle, found.units, tuple(writers), parts, todo, len(order_of_parts))
+        job = RayJob(order, bundle, found.units, tuple(writers), parts, todo, len(order_of_parts))
         _answer(start(), job, progress, watch)
     _joined(found, writers, folder, order_of_parts)
     out = [Counts() for _ in found.units]
@@ -124,7 +141,7 @@ def run(
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class RayJob:
     """What the actors are to do: ``todo`` of ``total`` shards."""
 
     order: Order
@@ -136,7 +153,7 @@ class Job:
     total: int
 
 
-def _answer(ray: Any, job: Job, progress: Progress, watch: Watch) -> None:
+def _answer(ray: Any, job: RayJob, progress: Progress, watch: Watch) -> None:
     ray.data.DataContext.get_current().enable_progress_bars = False
     _quiet()  # what importing it has set
     order = job.order
@@ -231,7 +248,7 @@ class Actor:
         keys = source.keys if unit.keyed else {}
         kept = self.parts / f"{shard.number:07}"
         kept.mkdir(exist_ok=True)
-        held = Answered(kept)
+        held = AnsweredTexts(kept)
         before = self.parts.parent / previous.NAME
         found = previous.Previous(before, self.order).answers if before.exists() else None
         held.recover(Place(shard.unit, shard.source, shard.start))

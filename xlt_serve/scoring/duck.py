@@ -41,7 +41,7 @@ def register(
             type(connection).__name__, "is no connection of DuckDB", "give duckdb.connect(…)"
         )
     classifier = Classifier(bundles.load(bundle), Options())
-    function = Answers(classifier, seeded(settings))
+    function = SqlFunction(classifier, seeded(settings))
     sides = 2 if classifier.bundle.manifest.pair else 1
     connection.create_function(
         name,
@@ -52,7 +52,7 @@ def register(
     )
 
 
-class Answers:
+class SqlFunction:
     """Arrow arrays of texts to one of structs; the answers last asked for are held."""
 
     def __init__(self, classifier: Classifier, settings: dict[str, Any], most: int = MOST) -> None:

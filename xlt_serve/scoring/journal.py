@@ -163,11 +163,12 @@ class Journal:
         with contextlib.suppress(OSError):  # not empty: someone else's file is in it
             self.folder.rmdir()
 
-    def dismiss(self, order: dict[str, Any]) -> None:
-        """What a run of this order left that was killed when its output was whole already."""
+    def dismiss(self, is_done: Callable[[dict[str, Any]], bool]) -> None:
+        """What a run left that was killed when its output was whole already."""
         if not self.folder.is_dir():
             return
-        if self.order() == order or all(map(_unclaimed, self.folder.iterdir())):
+        left = self.order()
+        if (left is not None and is_done(left)) or all(map(_unclaimed, self.folder.iterdir())):
             # The output is there, whatever becomes of this.
             with contextlib.suppress(UsageError, DataError), self.locked():
                 self.remove()

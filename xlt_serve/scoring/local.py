@@ -18,7 +18,7 @@ from typing import TypeAlias, TypeVar
 from xlt_serve.errors import DataError
 from xlt_serve.files.window import MOST_BYTES, Window
 from xlt_serve.scoring import columns
-from xlt_serve.scoring.answer import Answerer, Plan
+from xlt_serve.scoring.answer import Answerer, WindowPlan
 from xlt_serve.scoring.answered import Answer, Spot
 from xlt_serve.scoring.counts import Counts
 from xlt_serve.scoring.order import Order
@@ -99,19 +99,19 @@ def answered(
     workers: int,
     rows: int,
     done: Callable[[ScoredWindow, list[Answer]], None] = lambda piece, answers: None,
-) -> Iterator[ScoredWindow]:
+) -> Generator[ScoredWindow, None, None]:
     """The pieces in order with their answers; about ``rows`` rows, and not many more bytes than a window
     has at most, are under way at a time. ``done`` is called for each slice, by any thread."""
     pool = ThreadPoolExecutor(workers, thread_name_prefix="score")
-    waiting: deque[tuple[ScoredWindow, Plan, list[Slice]]] = deque()
+    waiting: deque[tuple[ScoredWindow, WindowPlan, list[Slice]]] = deque()
     held = size = 0
 
-    def run(piece: ScoredWindow, plan: Plan, numbers: list[int]) -> list[Answer]:
+    def run(piece: ScoredWindow, plan: WindowPlan, numbers: list[int]) -> list[Answer]:
         answers = answerer.answer(plan, piece.window, numbers)
         done(piece, answers)
         return answers
 
-    def begun(piece: ScoredWindow, plan: Plan, numbers: list[int]) -> Future[list[Answer]]:
+    def begun(piece: ScoredWindow, plan: WindowPlan, numbers: list[int]) -> Future[list[Answer]]:
         known = answerer.known(plan, numbers)
         if known is None:
             return pool.submit(run, piece, plan, numbers)
@@ -142,7 +142,7 @@ def answered(
 
 
 def _whole(
-    piece: ScoredWindow, plan: Plan, slices: list[Slice], answerer: Answerer
+    piece: ScoredWindow, plan: WindowPlan, slices: list[Slice], answerer: Answerer
 ) -> ScoredWindow:
     parts = [(numbers, future.result()) for numbers, future in slices]
     piece.answers = answerer.assembled(plan, parts)

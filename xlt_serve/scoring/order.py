@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, is_dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, TypeGuard
 
 from xlt_serve import translation
 from xlt_serve.bundle import Bundle, digest
@@ -253,7 +253,7 @@ def difference(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
     return out
 
 
-def _named(entries: Any) -> bool:
+def _named(entries: Any) -> TypeGuard[list[dict[str, Any]]]:
     """Each by a name of its own."""
     return isinstance(entries, list) and len({e["name"] for e in entries}) == len(entries)
 

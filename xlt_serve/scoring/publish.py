@@ -102,6 +102,13 @@ def finished_before(order: Order, layout: Layout, wanted: dict[str, Any]) -> Bef
     return before
 
 
+def covers(whole: dict[str, Any], part: dict[str, Any]) -> bool:
+    """An output of the one order has all that the other would make."""
+    if difference(_how(whole), _how({k: v for k, v in part.items() if k != "key"})):
+        return False
+    return all(entry in whole[name] for name in ("input", "output") for entry in part.get(name, []))
+
+
 def _how(order: dict[str, Any]) -> dict[str, Any]:
     """Of an order how it scores, not what. Columns that were added later: an output that was whole
     without them stays whole."""

@@ -17,7 +17,7 @@ from xlt_serve.files.places import PIPE
 from xlt_serve.files.window import BEGIN, Window
 from xlt_serve.scoring import cluster, columns, previous, publish, reading
 from xlt_serve.scoring.answer import Answerer, Predictor, opened, refuse_unfit, workers_of
-from xlt_serve.scoring.answered import Answer, Answered
+from xlt_serve.scoring.answered import Answer, AnsweredTexts
 from xlt_serve.scoring.asked_columns import with_columns
 from xlt_serve.scoring.counts import Counts, Progress, count
 from xlt_serve.scoring.input_columns import Kept, keep, of_rows
@@ -57,7 +57,7 @@ def score(order: Order, quiet: bool = True, open_predictor: Open | None = None) 
     before = publish.finished_before(order, found, wanted)
     journal = Journal(publish.work_folder(order))
     if before.whole:
-        journal.dismiss(wanted)
+        journal.dismiss(lambda left: publish.covers(wanted, left))
         return Summary(before.counts, "")
     found, claimed = before.todo(found), _claimed(order, before, found, wanted)
     journal.refuse_foreign()
@@ -106,7 +106,9 @@ class _Run:
         self.order, self.bundle, self.found = order, bundle, found
         self.journal, self.state, self.progress = journal, state, progress
         self.watch = Watch(order.max_errors, state.counts)
+        self.is_fresh = not state.counts.rows
         self.previous: Previous | None = None
+        self.held = AnsweredTexts()
 
     def done(self, opening: Open, before: publish.Before) -> tuple[list[Writer], list[Counts]]:
         """Every unit's data file, and how each is written and what is in it."""
@@ -132,7 +134,8 @@ class _Run:
                 counts = journal.counts(len(units))
             self.watch.end()
         except TooManyErrors:
-            if order.max_errors is None and not self.state.counts.rows:
+            self.held.close()
+            if order.max_errors is None and self.is_fresh:
                 journal.clear()  # a failed start: the next one may be about anything
             raise
         return writers, counts
@@ -209,7 +212,7 @@ class _Run:
 
     def _stream(self, place: Place, opening: Open) -> _ScoredWindows:
         journal, order = self.journal, self.order
-        held = Answered(journal.folder, journal.claim, strict=order.strict)
+        held = self.held = AnsweredTexts(journal.folder, journal.claim, strict=order.strict)
         if not journal.is_new:
             held.recover(self.state.place)
         journal.before, journal.after = held.settle, held.forget

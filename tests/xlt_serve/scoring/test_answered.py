@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +16,13 @@ from tests.xlt_serve.scoring.test_formats import read, write
 from tests.xlt_serve.scoring.test_resume import Stop, rows
 from xlt_serve import load
 from xlt_serve.errors import DataError
-from xlt_serve.files.window import Position
-from xlt_serve.scoring import Order, answered, score
-from xlt_serve.scoring.answered import Answered, key_of
+from xlt_serve.files.window import MOST_BYTES, Position, Window
+from xlt_serve.scoring import Order, answered, local, score
+from xlt_serve.scoring.answer import Answerer
+from xlt_serve.scoring.answered import AnsweredTexts, key_of
+from xlt_serve.scoring.counts import Counts, Progress
 from xlt_serve.scoring.journal import Place
+from xlt_serve.scoring.local import ScoredWindow
 
 
 def keeping(fakes: list[Fake], **options: Any) -> Any:
@@ -86,7 +91,7 @@ def test_a_text_with_another_translation_is_another() -> None:
 
 
 def test_memory_is_bounded_by_whole_windows() -> None:
-    held = Answered(most=5)
+    held = AnsweredTexts(most=5)
     for number in range(4):
         held.begin((0, 0, number), [key_of(f"{number}-{n}") for n in range(2)])
     assert held.find(key_of("0-0")) is held.find(key_of("1-1")) is None
@@ -156,7 +161,7 @@ def test_texts_known_before_a_kill_are_known_after_it(
 
 @pytest.mark.parametrize("damage", [b"half of a li", b'00000000 [[1], ["00"], [{}]]\n'])
 def test_what_is_damaged_is_not_believed(tmp_path: Path, damage: bytes) -> None:
-    first, second = Answered(tmp_path), Answered(tmp_path)
+    first, second = AnsweredTexts(tmp_path), AnsweredTexts(tmp_path)
     key = key_of("a")
     texts = first.begin((0, 0, 10), [key])
     first.put(texts, [0], [key], [{"label": "x", "error": None}])
@@ -171,7 +176,7 @@ def test_what_is_damaged_is_not_believed(tmp_path: Path, damage: bytes) -> None:
 
 
 def test_files_go_with_the_texts_that_are_forgotten(tmp_path: Path) -> None:
-    held = Answered(tmp_path, most=2)
+    held = AnsweredTexts(tmp_path, most=2)
     for number in range(1, 5):
         key = key_of(str(number))
         texts = held.begin((0, 0, number), [key])
@@ -181,7 +186,7 @@ def test_files_go_with_the_texts_that_are_forgotten(tmp_path: Path) -> None:
     assert sorted(file.name for file in tmp_path.iterdir()) == [
         f"answers-00000-00000-{number:015}.jsonl" for number in (3, 4)
     ]
-    again = Answered(tmp_path, most=2)
+    again = AnsweredTexts(tmp_path, most=2)
     again.recover(Place(0, 0, Position(4, 4)))
     assert again.find(key_of("3")) is not None
     assert again.find(key_of("2")) is None
@@ -198,3 +203,38 @@ def test_a_failed_start_leaves_no_answers(
             open_predictor=lambda found, _: Fake(found.manifest.labels),
         )
     assert [file.name for file in tmp_path.iterdir()] == ["i.csv"]
+
+
+def test_large_rows_are_not_held_by_the_thousand(bundle: Path) -> None:
+    """Windows are bounded by bytes; so are those under way, however few rows they have."""
+    taken: list[int] = []
+
+    def pieces() -> Iterator[ScoredWindow]:
+        for number in range(1, 9):
+            taken.append(number)
+            row = {"text": f"the goal {number}"}
+            yield ScoredWindow(0, 0, Window([row], Position(number, number), size=MOST_BYTES))
+
+    order = Order("i.csv", "o.csv", str(bundle), text="text")
+    answerer = Answerer(Fake(load_labels(bundle)), order)
+    for done, piece in enumerate(local.answered(pieces(), answerer, 1, rows=4096), 1):
+        assert piece.window.end.offset == done
+        assert len(taken) <= done + 1
+
+
+def test_progress_moves_within_a_window() -> None:
+    """A window of a slow mode takes minutes: its slices count as they are done."""
+    stream = io.StringIO()
+    now = iter(range(0, 1000, 11))
+    progress = Progress(Counts(), stream, clock=lambda: float(next(now)))
+    progress.start()
+    ahead = Counts()
+    progress.answered(ahead, 32, 500)
+    progress.answered(ahead, 32, 500)
+    assert [line.split("·")[0].strip() for line in stream.getvalue().splitlines()] == [
+        "0% 32 rows",
+        "0% 64 rows",
+    ]
+    progress.update(Counts(rows=64, tokens=1000), 1.0, ahead)
+    assert "100% 64 rows" in stream.getvalue().splitlines()[-1]
+    assert "64 rows" in progress.finish()

@@ -58,7 +58,7 @@ def test_votes_are_the_same_each_time(bundle: Path) -> None:
 
 def test_a_text_runs_once(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     classifier = load(bundle)
-    answers = duck.Answers(classifier, {}, most=2)
+    answers = duck.SqlFunction(classifier, {}, most=2)
     texts = duck.arrow("tests").array(["a goal", "bread", "a goal"])
     first = answers.of_texts(texts)
     runs = []

@@ -15,6 +15,7 @@ from tests.xlt_serve.scoring.test_formats import read, write
 from tests.xlt_serve.scoring.test_resume import Stop, rows
 from xlt_serve.errors import UsageError
 from xlt_serve.scoring import Order, score
+from xlt_serve.scoring.journal import Journal
 
 
 @pytest.fixture
@@ -47,6 +48,18 @@ def test_a_new_file_in_a_finished_folder(order: Order, tmp_path: Path) -> None:
     assert set(receipt["output"]) == {"a.csv", "b.csv", "c.csv"}
     again = score(order, open_predictor=opening())
     assert (again.counts.rows, again.said) == (80, "")  # was finished before
+
+
+def test_what_a_kill_after_the_last_rename_left_goes(
+    order: Order, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "in" / "c.csv", rows(20))
+    with monkeypatch.context() as patched:
+        patched.setattr(Journal, "remove", lambda self: None)
+        score(order, open_predictor=opening())
+    assert (tmp_path / "out.partial").exists()
+    assert score(order, open_predictor=opening()).said == ""
+    assert not (tmp_path / "out.partial").exists()
 
 
 def test_a_receipt_of_an_earlier_version_is_added_to(order: Order, tmp_path: Path) -> None:

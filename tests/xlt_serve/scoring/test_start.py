@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,9 @@ from tests.xlt_serve.scoring.test_publish import ROWS, contents, refused
 from tests.xlt_serve.scoring.test_resume import interrupted, rows
 from xlt_serve.errors import DataError, UsageError, XltError
 from xlt_serve.scoring import Order, cluster, score
+from xlt_serve.scoring.counts import Counts
 from xlt_serve.scoring.journal import Journal
+from xlt_serve.scoring.order import layout
 
 
 @pytest.fixture
@@ -94,6 +97,39 @@ def test_ray_claims_nothing_before_it_runs(
     with pytest.raises(DataError, match="ray"):
         score(replace(order, engine="ray", overwrite=True))
     assert contents(tmp_path) == left
+
+
+def test_ray_leaves_nothing_where_most_rows_fail(
+    order: Order, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its first part, of which most rows have errors, is there before anybody can look at it."""
+
+    def failing(*given: Any) -> None:
+        *_, folder, progress, watch = given
+        (folder / "parts").mkdir()
+        (folder / "parts" / "0000000.json").write_text("{}")
+        progress.update(Counts(rows=10, errors=6), 0.1)
+        watch.add(Counts(rows=10, errors=6, kinds=Counter(empty=6)))
+
+    before = contents(tmp_path)
+    monkeypatch.setattr(cluster, "start", lambda: None)
+    monkeypatch.setattr(cluster, "run", failing)
+    with pytest.raises(DataError, match=r"6 of the first 10 rows: have errors \(empty 6\)"):
+        score(replace(order, engine="ray"))
+    assert contents(tmp_path) == before
+
+
+def test_an_actor_that_does_not_see_the_work_says_so(order: Order, tmp_path: Path) -> None:
+    sources = [unit.sources for unit in layout(order).units]
+    parts = tmp_path / "parts"
+    with pytest.raises(UsageError, match=r"is not seen on .*--work DIR"):
+        cluster.refuse_unshared(parts, sources, str(order.bundle))
+    parts.mkdir()
+    (parts / cluster.SIGN).touch()
+    cluster.refuse_unshared(parts, sources, str(order.bundle))
+    Path(str(order.source)).unlink()
+    with pytest.raises(UsageError, match=r"i\.csv: is not seen on .*URL"):
+        cluster.refuse_unshared(parts, sources, str(order.bundle))
 
 
 def test_a_run_without_a_committed_row_holds_no_name(
