@@ -104,7 +104,7 @@ def methods_of(description: Description) -> list[Method]:
         for entry in stage["methods"]:
             settings = dict(entry)
             name = settings.pop("name")
-            made = METHODS[name](**METHODS[name].first_edition | settings)
+            made = METHODS[name](**{**METHODS[name].first_edition, **settings})
             # What it added to the model was added in its first stage; what else it says, as of noise,
             # is what the model has learnt last.
             if name not in out or type(made).attach is Method.attach:
