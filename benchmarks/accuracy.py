@@ -284,9 +284,12 @@ def markdown(results: dict[str, Any]) -> str:
         "best epoch on English dev is kept.",
     ]
     if "distant" in results["groups"]:
+        distant = results["groups"]["distant"]
+        # Those of the first edition had Hindi and Urdu in it.
+        aryan = ", and the Indo-Aryan ones" if {"hi", "ur"} & {*distant} else ""
         lines += [
-            "*distant*: languages of another family than Indo-European:",
-            f"{', '.join(results['groups']['distant'])}. Another script alone (bg, el, ru) is none.",
+            f"*distant*: languages of another family than Indo-European{aryan}:",
+            f"{', '.join(distant)}. Another script alone (bg, el, ru) is none.",
         ]
     if "test" in results["groups"]:
         lines += [
