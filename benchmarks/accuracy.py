@@ -36,7 +36,7 @@ from xlt_serve.files.rows import read_rows
 
 HERE = Path(__file__).parent
 UPPER = "supervised"
-ROWS = {UPPER: "supervised upper bound"}
+ROWS = {UPPER: "supervised upper bound", "ewc": "ewc (Fisher of fr)", "rs_rp": "RS-RP (uniform)"}
 """Names in tables and pictures, where they are not the config's."""
 
 Items = dict[str, tuple[str, list[Example]]]
@@ -144,7 +144,7 @@ def make_fisher(options: argparse.Namespace) -> None:
     stamp = {
         "encoder_weights": trainer.weights_digest(options.encoder),
         "text": str(options.data / "text" / "fr.txt"),
-        "left_out": "evaluation sentences",
+        "left_out": "evaluation sentences and the output layer",
     }
     if file.is_file() and noted.is_file() and json.loads(noted.read_text()) == stamp:
         return
@@ -153,7 +153,8 @@ def make_fisher(options: argparse.Namespace) -> None:
     noted.unlink(missing_ok=True)
     lines = (options.data / "text" / "fr.txt").read_text(encoding="utf-8").split("\n")
     texts = free_of_evaluation(lines, options.data)
-    fisher.save(folder, "fr", fisher.compute(options.encoder, texts))
+    source = fisher.source_of(options.encoder, stamp["encoder_weights"], texts)
+    fisher.save(folder, "fr", fisher.compute(options.encoder, texts), source)
     noted.write_text(json.dumps(stamp))
 
 
@@ -283,9 +284,12 @@ def markdown(results: dict[str, Any]) -> str:
         "best epoch on English dev is kept.",
     ]
     if "distant" in results["groups"]:
+        distant = results["groups"]["distant"]
+        # Those of the first edition had Hindi and Urdu in it.
+        aryan = ", and the Indo-Aryan ones" if {"hi", "ur"} & {*distant} else ""
         lines += [
-            "*distant*: languages of another family than Indo-European:",
-            f"{', '.join(results['groups']['distant'])}. Another script alone (bg, el, ru) is none.",
+            f"*distant*: languages of another family than Indo-European{aryan}:",
+            f"{', '.join(distant)}. Another script alone (bg, el, ru) is none.",
         ]
     if "test" in results["groups"]:
         lines += [

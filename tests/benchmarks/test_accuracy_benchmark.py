@@ -127,7 +127,7 @@ def test_the_table_says_who_was_trained_how() -> None:
     assert "| vanilla | 5 (5000) |" in table
     assert "| ear | 2 (2000) |" in table
     assert table.count("55.0 ± 7.1") == 10  # √(2 · .05²), for each language too
-    assert "Indo-Aryan ones:\nsw." in table
+    assert "Indo-European:\nsw." in table
 
 
 def test_weights_that_change_meanwhile_are_noticed() -> None:

@@ -90,7 +90,7 @@ def compute(
     """The Fisher of an encoder (name or folder) on ``sentences`` texts drawn by ``seed``."""
     model = language_model(encoder)
     try:
-        model.to(torch.device(device))
+        nn.Module.to(model, torch.device(device))
     except (RuntimeError, AssertionError) as error:
         raise UsageError(
             f"device {device}", f"can't be used ({first_line(error)})", "use cpu"

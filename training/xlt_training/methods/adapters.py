@@ -30,9 +30,9 @@ class Bottleneck(nn.Module):
 
 @dataclass
 class Adapters(Method):
-    """A bottleneck after both sub-layers of every layer, before the residual; the rest is frozen, but
-    for the LayerNorms (``norms``), which Houlsby trains too.
+    """A bottleneck after both sub-layers of every layer, before the residual; the rest is frozen.
 
+    But not the LayerNorms, which Houlsby trains too; with ``norms = false`` these are as well.
     Data: none. Composes with everything but another method that freezes. Learning rate 1e-3.
     """
 

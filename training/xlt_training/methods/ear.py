@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -192,7 +192,7 @@ class EAR(Method):
             refuse_unspaced("ear", context.source)
         self._source = context.source
         if self.push == "gaussian":
-            words = model.base.get_input_embeddings().weight
+            words = cast(nn.Embedding, model.base.get_input_embeddings()).weight
             self._deviation = self.sigma * float(words.detach().std())
         elif not self.pairs:
             self._table = load_synonyms(self.table, context, self.dictionary_scale, self.draws)
@@ -208,7 +208,7 @@ class EAR(Method):
     def copy(self, model: Classifier, plain: Batch) -> tuple[Batch, Tensor | None]:
         """xᵃ: the same examples with synonyms, or with noise, which is also given back."""
         if self.push == "gaussian":
-            words = model.base.get_input_embeddings()
+            words = cast(nn.Embedding, model.base.get_input_embeddings())
             noise = self._deviation * torch.randn_like(words(plain.input_ids))
             with added(words, noise):
                 return replace(plain, embeddings=model.embed(plain)), noise
