@@ -21,13 +21,12 @@ import numpy as np
 
 from xlt_serve import bundle as bundles
 from xlt_serve.bench import stats
-from xlt_serve.bench.grid import Recorded, batch, timed
+from xlt_serve.bench.grid import RunParts, batch, timed
 from xlt_serve.bench.machine import processor, versions
 from xlt_serve.bundle import Bundle
 from xlt_serve.errors import UsageError, XltError
 from xlt_serve.runtime.batching import BUDGET
 from xlt_serve.runtime.gpu import providers
-from xlt_serve.runtime.gpu.devices import Spread
 from xlt_serve.runtime.graph_io import GRAPHS, Feeds
 from xlt_serve.runtime.open_graph import buckets_of, open_graph
 from xlt_serve.runtime.session import Options, Session, available_cores
@@ -125,7 +124,7 @@ def measured(
     logits = GRAPHS[graph].logits_of
     for shape, feeds in batches.items():
         given, wanted = logits(session.run(feeds)), logits(expected[shape])
-        recorded = Recorded(session)
+        recorded = RunParts(session)
         # A run ends when its results are in the caller's memory, so it is synchronised.
         times = timed(
             lambda run=recorded.run, feeds=feeds: run(feeds),  # type: ignore[misc]
@@ -169,7 +168,7 @@ def grid(bundle: Bundle, wanted: Sequence[int]) -> list[tuple[int, int]]:
 
 def opened(
     bundle: Bundle, graph: str, name: str, options: argparse.Namespace
-) -> tuple[Session | Spread, float]:
+) -> tuple[Session, float]:
     settings = Options(
         provider=base(name),
         device=options.device,

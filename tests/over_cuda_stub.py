@@ -101,6 +101,16 @@ def spread(folder: str) -> dict[str, Any]:
     }
 
 
+def refusal(folder: str, device: str) -> str:
+    """What is said of a bundle on a device."""
+    try:
+        options = replace(CUDA, device=int(device))
+        open_graph(bundles.load(folder), "plain", options, BUDGET)
+    except XltError as error:
+        return str(error)
+    return "opened"
+
+
 def counted() -> dict[str, int]:
     """What the stub has been asked for so far."""
     library = ctypes.CDLL(f"libcudart.so.{providers.cuda_major(providers.runtime())}")
@@ -111,7 +121,7 @@ def counted() -> dict[str, int]:
 
 CUDA, BUDGET = Options(threads=1, provider="cuda"), 1024
 CALLS: dict[str, Callable[..., Any]] = {
-    call.__name__: call for call in (places, road, captured, crowded, spread)
+    call.__name__: call for call in (places, road, captured, crowded, spread, refusal)
 }
 
 if __name__ == "__main__":

@@ -128,5 +128,5 @@ def owners(found: Import) -> set[str]:
 
 
 def test_serving_is_the_same_on_a_gpu_but_for_its_runtime() -> None:
-    runtimes = {"onnxruntime>=1.23", "onnxruntime-gpu>=1.23", "nvidia-ml-py>=12"}
+    runtimes = {"onnxruntime>=1.23", "onnxruntime-gpu>=1.25.1", "nvidia-ml-py>=12"}
     assert set(EXTRAS["serve"]) - runtimes == set(EXTRAS["gpu"]) - runtimes

@@ -70,7 +70,7 @@ def measure(
     points = []
     for rows, length in wanted:
         feeds = batch(bundle, rows, length, graph)
-        phases = Recorded(session)
+        phases = RunParts(session)
         times = timed(lambda feeds=feeds, run=phases.run: run(feeds), seconds, warm_up, wait)  # type: ignore[misc]
         found = summary(times)
         points.append(
@@ -114,7 +114,7 @@ def timed(
             return out
 
 
-class Recorded:
+class RunParts:
     """A session whose runs leave their parts behind: copies, and the device's own time."""
 
     def __init__(self, session: Any) -> None:

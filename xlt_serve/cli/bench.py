@@ -65,13 +65,7 @@ def add(commands: Any) -> None:
     group.add_argument(
         "--device", default=None, metavar="0,1|all", help="numbers of GPUs, each by itself (0)"
     )
-    group.add_argument(
-        "--graphs",
-        type=words,
-        default=["plain"],
-        metavar="plain,perturbed,…",
-        help="or all (default: plain)",
-    )
+    group.add_argument("--graphs", type=words, default=["plain"], help="plain,… or all (plain)")
     group.add_argument("--serve", action="store_true", help="serve it, and measure that, too")
     group.add_argument(
         "--against",

@@ -22,9 +22,7 @@ from xlt_serve.runtime.onnx_file import OnnxFile
 from xlt_serve.runtime.session import Options, Session
 
 
-def open_graph(
-    bundle: Bundle, graph: str, options: Options | None, budget: int
-) -> Session | Spread:
+def open_graph(bundle: Bundle, graph: str, options: Options | None, budget: int) -> Session:
     """On the CPU a plain session; on GPUs one bound to buffers of the bundle's buckets, on each."""
     options = options or Options()
     if options.provider != "cpu" and len(options.devices) > 1:

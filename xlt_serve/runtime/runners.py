@@ -10,7 +10,6 @@ from typing import Any
 from xlt_serve.bundle import Bundle
 from xlt_serve.errors import BundleError
 from xlt_serve.runtime.batching import plan
-from xlt_serve.runtime.gpu.devices import Spread
 from xlt_serve.runtime.graph_io import GRAPHS, GraphIO
 from xlt_serve.runtime.open_graph import open_graph
 from xlt_serve.runtime.session import Options, Session
@@ -21,9 +20,7 @@ class Runner:
     """One open graph: rows of its own type in, named outputs [rows, …] out; logits of all ``labels``,
     where their number is given."""
 
-    def __init__(
-        self, session: Session | Spread, io: GraphIO[Any], labels: int | None = None
-    ) -> None:
+    def __init__(self, session: Session, io: GraphIO[Any], labels: int | None = None) -> None:
         self.session, self.io, self.labels = session, io, labels
 
     def run(self, rows: Sequence[Any], padding: int = 0) -> Outputs:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from xlt_serve.errors import BundleError, DependencyError, OutOfMemory, UsageError, first_line
 from xlt_serve.runtime import onnx_file as onnxfile
 from xlt_serve.runtime.gpu import memory, placement, providers
-from xlt_serve.runtime.gpu.placement import Place
+from xlt_serve.runtime.gpu.placement import Placed
 from xlt_serve.runtime.shapes import Sizes, sizes_of
 
 
@@ -128,10 +128,10 @@ class Session:
         """The sizes that these inputs run at: their own, but for a session with buckets."""
         return [sizes_of(self.dims, feeds)]
 
-    def assigned(self) -> list[Place]:
+    def assigned(self) -> list[Placed]:
         """Where every node runs; on a CPU onnxruntime is not told to record it."""
         parts = self._session.get_provider_graph_assignment_info()
-        return [Place(p.ep_name, n.op_type, n.name) for p in parts for n in p.get_nodes()]
+        return [Placed(p.ep_name, n.op_type, n.name) for p in parts for n in p.get_nodes()]
 
     def _refuse_other_providers(self, graph: Path, name: str) -> None:
         """TensorRT must take all of a graph, CUDA all but the arithmetic of shapes."""

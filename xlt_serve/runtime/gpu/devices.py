@@ -13,6 +13,7 @@ from typing import Any
 import numpy.typing as npt
 
 from xlt_serve.errors import UsageError
+from xlt_serve.runtime.gpu.placement import Placed
 from xlt_serve.runtime.gpu.providers import Load, gpus
 from xlt_serve.runtime.session import Session
 from xlt_serve.runtime.shapes import Sizes
@@ -36,7 +37,7 @@ def worker_device(devices: Sequence[int], worker: int | None) -> int:
     return devices[((worker or 1) - 1) % len(devices)] if devices else 0
 
 
-class Spread:
+class Spread(Session):
     """One graph, open once on each of several GPUs: a run takes whichever is free."""
 
     def __init__(self, sessions: Sequence[Session]) -> None:
@@ -54,6 +55,9 @@ class Spread:
             return session.run(feeds)
         finally:
             self._free.put(session)
+
+    def assigned(self) -> list[Placed]:
+        return [place for session in self.sessions for place in session.assigned()]
 
     def ran(self, feeds: Mapping[str, npt.NDArray[Any]]) -> list[Sizes]:
         return self.sessions[0].ran(feeds)

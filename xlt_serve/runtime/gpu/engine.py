@@ -11,7 +11,6 @@ from xlt_serve.bundle import Bundle
 from xlt_serve.runtime.batching import BUDGET
 from xlt_serve.runtime.gpu import tensorrt
 from xlt_serve.runtime.gpu.buckets import Buckets
-from xlt_serve.runtime.gpu.devices import Spread
 from xlt_serve.runtime.gpu.tensorrt import EngineCache
 from xlt_serve.runtime.graph_io import GraphIO
 from xlt_serve.runtime.open_graph import buckets_of, described, engine_of, io_of, open_graph
@@ -54,7 +53,7 @@ def refuse_unfit(bundle: Bundle, graphs: Sequence[str]) -> None:
 
 
 def run_buckets(
-    session: Session | Spread, io: GraphIO[Any], buckets: Buckets
+    session: Session, io: GraphIO[Any], buckets: Buckets
 ) -> dict[tuple[int, int], float]:
     """(rows, length) → milliseconds of the second run; the first allocates."""
     out: dict[tuple[int, int], float] = {}

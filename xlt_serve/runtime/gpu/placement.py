@@ -16,7 +16,7 @@ SHAPES = ("Shape", "Size")
 """Operators that read the shape of a tensor, not what is in it."""
 
 
-class Place(NamedTuple):
+class Placed(NamedTuple):
     """Where onnxruntime runs a node; it may have named and made it itself."""
 
     provider: str
@@ -39,7 +39,7 @@ def shape_arithmetic(nodes: Iterable[Node], constants: Set[str]) -> frozenset[tu
 
 
 def misplaced(
-    places: Iterable[Place], provider: str, allowed: Set[tuple[str, str]] = frozenset()
+    places: Iterable[Placed], provider: str, allowed: Set[tuple[str, str]] = frozenset()
 ) -> dict[str, int]:
     """Operators (with their number) that run elsewhere than on ``provider`` and are not ``allowed``."""
     elsewhere = (

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import ctypes
 import threading
 from types import SimpleNamespace
 from typing import Any
@@ -10,11 +11,15 @@ import pytest
 from tests.xlt_serve.runtime.gpu.test_providers import CUDA, Library, loader
 from xlt_serve import bundle as bundles
 from xlt_serve.bench import nvml
+from xlt_serve.cli import options
 from xlt_serve.errors import DependencyError, UsageError
 from xlt_serve.runtime.gpu import devices
 from xlt_serve.runtime.gpu.devices import Spread
 from xlt_serve.runtime.open_graph import described, io_of, open_graph
 from xlt_serve.runtime.session import Options
+from xlt_serve.scoring.answer import workers_of
+from xlt_serve.scoring.order import Order
+from xlt_serve.serving import settings
 
 MACHINE = loader(*CUDA, library=Library(gpus=3))
 
@@ -86,3 +91,34 @@ def test_nvml_is_asked_for_the_same_gpu() -> None:
     )
     assert nvml.handle_of(fake, 1, loader(*CUDA, library=driver)) == "handle"
     assert asked == ["GPU-00000000-0000-0000-0000-000000000001"]
+
+
+def test_the_commands_take_devices_for_gpus_only() -> None:
+    assert options.devices_of(None, "cpu") == ()
+    assert options.devices_of(None, "cuda") == ()
+    with pytest.raises(UsageError, match=r"--device: is for GPUs; give --provider cuda"):
+        options.devices_of("0", "cpu")
+
+
+def test_a_device_where_there_is_no_driver_is_a_wrong_call() -> None:
+    """For real, where there is none."""
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        with pytest.raises(UsageError, match="no NVIDIA driver"):
+            options.devices_of("0", "cuda")
+    else:
+        pytest.skip("this machine has an NVIDIA driver")
+
+
+def test_the_service_reads_its_devices() -> None:
+    read = settings.read({"XLT_DEVICE": "0,2", "XLT_BUNDLES": "topics"})
+    assert read.devices == (0, 2)
+    assert settings.read({"XLT_BUNDLES": "topics"}).devices == ()
+
+
+def test_scoring_has_two_workers_for_each_gpu_and_ray_has_its_own() -> None:
+    order = Order("in.csv", "out.csv", provider="cuda", devices=(0, 1, 2))
+    assert workers_of(order) == 6
+    with pytest.raises(UsageError, match="Ray gives each actor a GPU itself"):
+        Order("in.csv", "out.csv", provider="cuda", devices=(0,), engine="ray")
