@@ -62,8 +62,7 @@ def train(config: Config, out: Path, judge: bool = True) -> dict[str, Any]:
     source_set, dev_set = source_examples(config, data)
     targets = data.languages("dev")
     labels = sorted({example.label for example in source_set})
-    for stage in config.stages:
-        refuse_unknown(stage.train.class_weights, labels)
+    refuse_unknown([stage.train.class_weights for stage in config.stages], labels)
     set_seed(config.seed)
     most = max(stage.train.max_length for stage in config.stages)
     model = models.build(config.encoder, labels, most)
@@ -85,15 +84,8 @@ def train(config: Config, out: Path, judge: bool = True) -> dict[str, Any]:
             model.load_state_dict(load_file(finished))
             log += json.loads(finished.with_suffix(".json").read_text())
         else:
-            context = Context(
-                config.task.source,
-                config.seed,
-                config.task.lexicon_place,
-                config.task.translation_folder,
-                targets,
-                pretrained=pretrained,
-                prepared=frozenset(known),
-                synonyms=config.task.synonyms,
+            context = dataclasses.replace(
+                _context(config, targets), pretrained=pretrained, prepared=frozenset(known)
             )
             run = StageRun(config, stage, number, context, out / RESUME)
             log += run_stage(run, model, source_set, dev_set)
@@ -115,6 +107,18 @@ def train(config: Config, out: Path, judge: bool = True) -> dict[str, Any]:
         _write(out / "metrics.json", metrics)
         shutil.rmtree(out / RESUME, ignore_errors=True)
     return metrics
+
+
+def _context(config: Config, targets: list[str]) -> Context:
+    task = config.task
+    return Context(
+        task.source,
+        config.seed,
+        task.lexicon_place,
+        task.translation_folder,
+        targets,
+        synonyms=task.synonyms,
+    )
 
 
 @dataclasses.dataclass(frozen=True)
