@@ -101,7 +101,12 @@ class Recording:
     def check(self, asked: Sequence[RowSet]) -> None:
         """Refuse what would end badly, before anything is translated."""
         known = read_report(self.out)
+        names = [rows.name for rows in asked]
         for rows in asked:
+            if names.count(rows.name) > 1:
+                raise UsageError(
+                    f"{rows.name}.tsv", "would be written twice", "give each pair once, in one way"
+                )
             file = self.out / f"{rows.name}.tsv"
             mine = known.get(f"{rows.name}.tsv")
             if file.exists() and not self.overwrite and (mine is None or mine["of"] != rows.of):

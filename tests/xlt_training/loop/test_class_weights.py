@@ -70,7 +70,9 @@ def test_a_table_weighs_what_it_names() -> None:
 
 def test_a_label_that_is_none_is_told_with_those_there_are() -> None:
     with pytest.raises(UsageError) as told:
-        refuse_unknown({"wether": 2.0, "food": 1.0, "x": 1.0}, LABELS)
+        refuse_unknown(
+            [{"wether": 2.0, "food": 1.0}, "balanced", {"wether": 2.0, "x": 1.0}], LABELS
+        )
     assert str(told.value) == (
         "train.class_weights: 'wether' is no label of the train set, did you mean 'weather'?; "
         "'x' is no label of the train set; the labels are food, sports, weather"

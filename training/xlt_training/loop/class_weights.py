@@ -12,12 +12,10 @@ from xlt_serve.errors import UsageError
 ClassWeights: TypeAlias = Literal["none", "balanced"] | Mapping[str, float]
 
 
-def refuse_unknown(given: ClassWeights, labels: Sequence[str]) -> None:
+def refuse_unknown(given: Sequence[ClassWeights], labels: Sequence[str]) -> None:
     """Labels that no train example has are typos, told before anything is trained."""
-    if isinstance(given, str):
-        return
     problems = []
-    for label in given:
+    for label in dict.fromkeys(name for table in given for name in _named(table)):
         if label not in labels:
             near = difflib.get_close_matches(label, labels, 1)
             hint = f", did you mean {near[0]!r}?" if near else ""
@@ -25,6 +23,10 @@ def refuse_unknown(given: ClassWeights, labels: Sequence[str]) -> None:
     if problems:
         there = f"the labels are {', '.join(labels)}"
         raise UsageError("train.class_weights", "; ".join(problems), there)
+
+
+def _named(given: ClassWeights) -> Sequence[str]:
+    return [] if isinstance(given, str) else list(given)
 
 
 def weights_of(

@@ -65,8 +65,7 @@ def train(config: Config, out: Path, judge: bool = True) -> dict[str, Any]:
     source_set, dev_set = source_examples(config, data)
     targets = data.languages("dev")
     labels = sorted({example.label for example in source_set})
-    for stage in config.stages:
-        refuse_unknown(stage.train.class_weights, labels)
+    refuse_unknown([stage.train.class_weights for stage in config.stages], labels)
     set_seed(config.seed)
     most = max(stage.train.max_length for stage in config.stages)
     model = models.build(config.encoder, labels, most)
