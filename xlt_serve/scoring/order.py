@@ -201,6 +201,7 @@ def essence(order: Order, bundle: Bundle, units: Sequence[Unit]) -> dict[str, An
     kept = ("text", "pair", "translation", "prefix", "window", "budget", "provider", "engine")
     # What is new here is told only where it is used: what was begun before can be gone on with.
     later: dict[str, Any] = {}
+    later |= {key: value for key in ("encoding", "delimiter") if (value := getattr(order, key))}
     if order.choice != ALL:
         later |= {"keep": order.keep and list(order.keep), "drop": list(order.drop)}
     if "quality" in columns.added(order.mode, bundle.manifest):
@@ -217,7 +218,6 @@ def essence(order: Order, bundle: Bundle, units: Sequence[Unit]) -> dict[str, An
         "bundle": f"{bundle.manifest.name} {bundle.manifest.version}",
         "output": [[unit.name, unit.format, unit.codec] for unit in units],
         **{key: getattr(order, key) for key in kept},
-        **{key: getattr(order, key) or None for key in ("encoding", "delimiter")},
         "in-format": sorted({source.format for unit in units for source in unit.sources}),
         "translators": order.translators and _translators(Path(order.translators)),
         "synonyms": {language: digest(Path(file)) for language, file in order.tables.items()},
