@@ -79,8 +79,8 @@ class OnnxFile:
     matrices: frozenset[int]
     external: frozenset[ExternalData]
     operators: frozenset[str]
-    nodes: tuple[Node, ...]
-    constants: frozenset[str]
+    nodes: tuple[Node, ...] = ()
+    constants: frozenset[str] = frozenset()
 
     @property
     def precision(self) -> str:

@@ -139,7 +139,7 @@ class Session:
         if name == "cuda":
             file = onnxfile.read(graph)
             allowed = placement.shape_arithmetic(file.nodes, file.constants)
-        if wrong := placement.misplaced(self.assigned(), self.provider, allowed):
+        if wrong := placement.misplaced(self.assigned(), providers.PROVIDERS[name], allowed):
             shown = ", ".join(f"{count} {op}" for op, count in wrong.items())
             raise BundleError(
                 graph,
