@@ -80,7 +80,8 @@ def test_a_new_mode_goes_all_roads(tmp_path: Path, capsys: pytest.CaptureFixture
 
     table, scored = tmp_path / "texts.jsonl", tmp_path / "scored.jsonl"
     table.write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS))
-    assert main(["score", str(table), str(scored), "--mode", "lazy", "--quiet"]) == 0
+    tolerant = ["--max-errors", "2"]  # of three rows
+    assert main(["score", str(table), str(scored), "--mode", "lazy", "--quiet", *tolerant]) == 0
     rows = [json.loads(line) for line in scored.read_text().splitlines()]
     assert [(row["xlt_label"], row["xlt_mode"]) for row in rows] == [
         (each["label"], "lazy") for each in expected
