@@ -131,7 +131,8 @@ def test_methods(capsys: pytest.CaptureFixture[str]) -> None:
     assert code == 0
     assert out.startswith("vanilla")
     assert "needs words of the source language" in out
-    assert out.endswith("isozcl            In stages: isotropy, then code_switch.\n")
+    assert "isozcl            In stages: isotropy, then code_switch.\n" in out
+    assert out.endswith("rs_rp             A variant of noise.\n")
 
 
 def test_train_by_names(

@@ -41,7 +41,8 @@ def test_a_rehearsal_runs_what_a_worker_runs(monkeypatch: pytest.MonkeyPatch) ->
         monkeypatch.setattr(module, "Classifier", lambda *given, **more: classifier)
     rehearsal.run(classifier.bundle.path, "cpu")
     loader: Any = SimpleNamespace(
-        environment=SimpleNamespace(provider="cpu", synonyms={}, warm=("plain",)),
+        environment=SimpleNamespace(provider="cpu", synonyms={}, warm=("plain",), budget=0),
+        _device=lambda: 0,
         threads=1,
         translators=None,
         scheduler=SimpleNamespace(open=lambda runners, graph: (None, None)),

@@ -24,6 +24,8 @@ class Affine(Method):
 class Model:
     """Logits that are given, so that the cross-entropy is known: log 2."""
 
+    class_weights = None
+
     def __call__(self, *_: object) -> object:
         return type("Output", (), {"logits": torch.zeros(3, 2, requires_grad=True)})
 

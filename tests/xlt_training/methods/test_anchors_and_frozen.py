@@ -12,8 +12,9 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer, BertConfig, BertMo
 from xlt_training.data import load_split
 from xlt_training.loop import fisher
 from xlt_training.loop import model as models
+from xlt_training.loop.architectures import longest
 from xlt_training.loop.method import Context, compose, cross_entropy
-from xlt_training.loop.network import Classifier, longest
+from xlt_training.loop.network import Classifier
 from xlt_training.loop.trainer import weights_digest
 from xlt_training.loop.types import Batch
 from xlt_training.methods.adapters import Adapters
@@ -335,9 +336,9 @@ def test_soft_prompts_shift_positions_and_masks(
 
 
 def test_prompts_take_their_room_from_the_text(model: Classifier) -> None:
-    model.encoding.max_length = longest(model.hf)
+    model.encoding.max_length = longest(model.hf.config)
     SoftPrompt(length=20).attach(model)
-    assert model.encoding.max_length == longest(model.hf) - 20
+    assert model.encoding.max_length == longest(model.hf.config) - 20
 
 
 def test_fishers_need_not_be_of_evaluation_sentences(

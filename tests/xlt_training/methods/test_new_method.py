@@ -65,7 +65,7 @@ def test_no_other_file_knows_a_method() -> None:
 NAMES = {*METHODS}
 # Plain fine-tuning is what remains of a config without methods, also while the head is trained alone.
 KNOWN_IMPORTS = {("xlt_training.loop.config", "xlt_training.methods.vanilla")}
-KNOWN_NAMES = {("checkpoint", "synonyms")}  # a folder of the bundle
+KNOWN_NAMES = {("checkpoint", "synonyms"), ("words", "synonyms")}  # a folder of the bundle; a file
 
 
 def test_it_is_listed_and_composes_by_its_traits(capsys: pytest.CaptureFixture[str]) -> None:
