@@ -147,9 +147,7 @@ class XMixup(Method):
     layer: int = 1  # where the streams meet, from 1
     ceiling: float = 0.5  # greatest λ
     gate: float = 0.0  # first slope of λ over the entropy
-    gate_rate: float = (
-        100.0  # times the model's learning rate: the slope moves by about one in a run
-    )
+    gate_rate: float = 100.0  # its learning rate over the model's: the slope moves by about one
     entropy: Entropy = "states"  # of their likeness (equation 5); "scores": as the public code
     agreement: bool = False  # λ reads the streams' agreement too
     ratio: Literal["entropy", "fixed"] = "entropy"  # λ: by the entropy, or the ceiling
@@ -159,9 +157,8 @@ class XMixup(Method):
     consistency: Literal["both", "mse", "kl", "none"] = "both"  # of states (mse) and answers (kl)
     damage: float = 0.0  # chance of a translation to be spoilt, so that the gate learns to leave it
     mixup_inference: bool = True  # mix at prediction too; else the target alone is read
-    vote: Literal["paper", "weighted"] = (
-        "paper"  # half and half, or by agreement (two more trainings)
-    )
+    # Of the streams: half and half, or by their agreement, which takes two more trainings.
+    vote: Literal["paper", "weighted"] = "paper"
 
     def problems(self) -> list[str]:
         out = share_problems(self, "ceiling", "alpha", "damage") + least_problems(self, 1, "layer")
