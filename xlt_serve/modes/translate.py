@@ -6,14 +6,10 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
-from xlt_serve.calibration import softmax
 from xlt_serve.errors import ItemError
-from xlt_serve.modes.base import Asked, Context, Cost, Job, Mode, Reading, labelled
+from xlt_serve.modes.base import Asked, Context, Job, Mode, Reading
 from xlt_serve.modes.plain import classified
-from xlt_serve.modes.vote import Vote, mean
-from xlt_serve.runtime.steps import RunRequest, Steps
+from xlt_serve.runtime.steps import Steps
 from xlt_serve.text.tokens import Tokens
 from xlt_serve.translation.items import TranslatedItem, translated
 from xlt_serve.types import Pairing, Prediction, Settings, Untranslated
@@ -129,60 +125,18 @@ class ReadsTranslations(Mode):
 
 
 class Translate(ReadsTranslations):
-    """Translate-test: the translation alone, by the plain graph. Where an export has fitted how far good
-    translations agree with their texts, both are read, and both vote."""
+    """Translate-test: the translation alone, by the plain graph."""
 
     name = "translate"
-    fields = ("agreement", "weight", "translation", "translator", "quality", "reason")
-
-    def cost(self, context: Context, settings: Settings) -> Cost:
-        return Cost(passes=2 if self._vote(context).listens else 1)
+    fields = ("translation", "translator", "quality", "reason")
 
     def predicted(
         self, context: Context, jobs: Sequence[TranslatedJob], settings: Settings
     ) -> Steps[list[WithTranslation | Untranslated]]:
-        vote = self._vote(context)
         source = context.bundle.manifest.source_language
         alone = []
         for each in jobs:  # what is read is in the source language
             warning = context.warning(source, (piece.ids for piece in each.tokens.pieces))
             alone.append(replace(each.job, tokens=each.tokens, warning=warning))
-        if not vote.listens:
-            answers = yield from classified(context, alone, settings)
-            return [WithTranslation(answer) for answer in answers]
-        return (yield from self._voted(context, jobs, vote, settings))
-
-    def _vote(self, context: Context) -> Vote:
-        manifest = context.bundle.manifest
-        if "vector" not in manifest.graphs["plain"].outputs:
-            return Vote()
-        return Vote.fitted(manifest.calibration.get(self.name, {}))
-
-    def _voted(
-        self, context: Context, jobs: Sequence[TranslatedJob], vote: Vote, settings: Settings
-    ) -> Steps[list[WithTranslation | Untranslated]]:
-        """The agreement is the cosine of the vectors of text and translation."""
-        rows = [each.job.tokens.pieces[0] for each in jobs]
-        rows += [each.tokens.pieces[0] for each in jobs]
-        outputs = yield RunRequest("plain", rows)
-        temperature = context.bundle.manifest.temperature("plain")
-        out: list[WithTranslation | Untranslated] = []
-        for number, each in enumerate(jobs):
-            try:
-                sides = [outputs.rows(n, n + 1) for n in (number, len(jobs) + number)]
-            except ItemError as error:
-                out.append(WithTranslation(context.refused(self.name, error)))
-                continue
-            text, translation = (side["vector"][0].astype(np.float64) for side in sides)
-            norms = np.linalg.norm(text) * np.linalg.norm(translation)
-            agreement = float(text @ translation / max(norms, 1e-12))
-            if (why := vote.turned_down(agreement)) is not None:
-                out.append(why)
-                continue
-            weight = vote.weight(agreement)
-            of_text, of_other = (softmax(side["logits"], temperature)[0] for side in sides)
-            given = mean(weight, of_text, of_other)
-            answer = labelled(context, self.name, each.job, given, settings, self.name)
-            answer = replace(answer, truncated=answer.truncated or each.tokens.truncated)
-            out.append(WithTranslation(answer, agreement=agreement, weight=weight))
-        return out
+        answers = yield from classified(context, alone, settings)
+        return [WithTranslation(answer) for answer in answers]

@@ -29,6 +29,10 @@ PLAIN = (
 )
 
 
+NEWER = ("quality", "agreement", "weight", "warning")
+"""That outputs of the first edition lack: a run that was begun without them does not go on with them."""
+
+
 def possible(mode: str) -> tuple[str, ...]:
     """All that answers may have."""
     names = PLAIN + MODES[mode].fields

@@ -204,8 +204,9 @@ def essence(order: Order, bundle: Bundle, units: Sequence[Unit]) -> dict[str, An
     later |= {key: value for key in ("encoding", "delimiter") if (value := getattr(order, key))}
     if order.choice != ALL:
         later |= {"keep": order.keep and list(order.keep), "drop": list(order.drop)}
-    if "quality" in columns.added(order.mode, bundle.manifest):
-        later[ADDED] = ["quality"]
+    there = columns.added(order.mode, bundle.manifest)
+    if new := [name for name in columns.NEWER if name in there]:
+        later[ADDED] = new
     settings = {
         key: asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
         for key, value in order.settings.items()
@@ -223,8 +224,6 @@ def essence(order: Order, bundle: Bundle, units: Sequence[Unit]) -> dict[str, An
         "synonyms": {language: digest(Path(file)) for language, file in order.tables.items()},
         **later,
         **settings,
-        # A run that was begun without this column does not go on with it.
-        **({"warnings": True} if bundle.manifest.trimmed_to is not None else {}),
     }
 
 

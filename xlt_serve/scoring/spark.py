@@ -41,6 +41,8 @@ TYPES = {
     "lower_bound": "double",
     "mixed": "boolean",
     "ratio": "double",
+    "agreement": "double",
+    "weight": "double",
     "quality": "double",
 }
 PANDAS = {"double": "Float64", "bigint": "Int64", "boolean": "boolean"}

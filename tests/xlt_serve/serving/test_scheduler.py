@@ -853,9 +853,7 @@ def test_no_long_text_is_prepared_on_the_event_loop(
 
     loaded = opened(Squares(), predictions)
     loaded.classifier.context.bundle = SimpleNamespace(
-        manifest=SimpleNamespace(
-            checks={}, noise={}, graphs={"plain": SimpleNamespace(outputs=("logits",))}
-        )
+        manifest=SimpleNamespace(checks={}, noise={})
     )
     query = Asked(items, settings, translations)
     done = asyncio.run(answering.answer(scheduler, loaded, query, 10))

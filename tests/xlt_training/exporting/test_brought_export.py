@@ -66,6 +66,12 @@ def test_labels_and_probabilities_are_those_of_the_pipeline(
         assert prediction.probabilities == pytest.approx(row, abs=1e-4)
 
 
+def test_text_without_the_source_language_is_enough(single: Path, tmp_path: Path) -> None:
+    manifest = export.export(single, tmp_path / "de", export.Order(languages=["de"])).manifest
+    assert set(manifest.checks["languages"]) == {"de"}
+    assert "training_text" not in manifest.checks
+
+
 def test_pairs_too(entails: Path, bundles: dict[str, Bundle]) -> None:
     pairs = list(itertools.pairwise(TEXTS))
     expected = as_transformers_says(entails, [{"text": a, "text_pair": b} for a, b in pairs])

@@ -25,9 +25,10 @@ from transformers import (
 from xlt_training.exporting import graph, parity, weights
 from xlt_training.exporting import int8 as quantize
 from xlt_training.loop import config, pretrained, trainer
+from xlt_training.loop.collate import Encoding
 from xlt_training.loop.model import load
 from xlt_training.loop.network import Classifier
-from xlt_training.loop.types import Batch
+from xlt_training.loop.types import Batch, Example
 
 from xlt_serve.errors import DataError, UsageError
 from xlt_serve.runtime.graph_io import PlainIO
@@ -224,3 +225,13 @@ def test_each_family_trains(
     trained, _ = load(tmp_path / "run")
     after = trained.base.state_dict()
     assert any((after[name] - before[name]).abs().max() > 1e-4 for name in before)
+
+
+def test_padding_stands_behind_whatever_the_tokenizer_says(encoders: dict[str, Path]) -> None:
+    """As serving pads; heads of decoders read the last real token by its number."""
+    tokenizer = AutoTokenizer.from_pretrained(encoders["bert"])
+    tokenizer.padding_side = "left"
+    encoding = Encoding(tokenizer, ["a"], 16, type_ids=False)
+    batch = encoding.batch([Example("one", "a", "en"), Example("one two three four", "a", "en")])
+    assert batch.attention_mask[0, 0] == 1
+    assert batch.attention_mask[0, -1] == 0

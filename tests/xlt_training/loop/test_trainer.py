@@ -13,13 +13,17 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import Trainer
 from xlt_training.data import load_split, opened
+from xlt_training.exporting import checkpoint as export
 from xlt_training.exporting import trained
 from xlt_training.loop import config, fisher, model, trainer
 from xlt_training.loop.learner import Grouped, Learner, dev_score, tensors
 from xlt_training.loop.report import curves
 from xlt_training.methods.xmixup import XMixup
 
-from xlt_serve.errors import DataError, UsageError
+from xlt_serve import load
+from xlt_serve.errors import ConfigError, DataError, UsageError
+from xlt_serve.modes.vote import Vote
+from xlt_serve.translation.recording import source_hash
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
@@ -166,17 +170,71 @@ def test_the_source_may_be_a_translated_train_set(
 ) -> None:
     """English rows in German translation, with the labels that they had; judged on German dev."""
     made = config.load(config_file, ["task.source=de", "task.translated_from=en"])
-    train_set, dev_set = trainer.source_examples(made, opened(made.task))
+    train_set, dev_set, _ = trainer.source_examples(made, opened(made.task))
     english = {e.id: e for e in load_split("sib200", toy_data, "train", "en")}
     assert len(train_set) == len(english) - 20  # the others were not translated
     assert {e.language for e in [*train_set, *dev_set]} == {"de"}
     for example in train_set:
         assert example.text == english[example.id].text.upper()
         assert example.label == english[example.id].label
+    stale = tmp_path / "mt"
+    stale.mkdir()
+    rows = ["id\tengine\ttext\tsource_hash", f"{train_set[0].id}\ttoy\tTEXT\t{source_hash(('x',))}"]
+    (stale / "en-de.train.tsv").write_text("\n".join(rows) + "\n")
+    made.task.translations = str(stale)
+    with pytest.raises(DataError, match="was translated from another text"):
+        trainer.source_examples(made, opened(made.task))
     wrong = config.load(config_file, ["task.source=fr", "task.translated_from=en"])
     with pytest.raises(DataError, match=r"en-fr\.train\.tsv: is not there.*task\.translations"):
         trainer.train(wrong, tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_a_weighted_vote_is_fitted_on_halves_and_served(
+    config_file: Path, toy_data: Path, tmp_path: Path
+) -> None:
+    """A label that few rows have is in both models of halves, or the vote could not be counted."""
+    method = 'method=[{name = "xmixup", layer = 1, vote = "weighted", k = "auto"}]'
+    made = config.load(config_file, ["train.epochs=1", method])
+    trainer.train(made, tmp_path / "run", judge=False)
+    assert not (tmp_path / "run" / trainer.FOLDS).exists()
+    fitted = model.described(tmp_path / "run").fitted["paired"]
+    train = load_split("sib200", toy_data, "train", "en")
+    assert fitted["examples"] == 2 * (len(train) - 20)  # the others were not translated
+    bundle = export.export(tmp_path / "run", tmp_path / "bundle", export.Order(graphs=["paired"]))
+    calibration = bundle.manifest.calibration["paired"]
+    assert calibration == fitted
+    classifier = load(bundle.path)
+    text = "the goal was in our match"
+    vote = Vote.fitted(calibration)
+    same, other = classifier.predict(
+        [text, text], mode="paired", language="de", translations=[text, "zz qq"]
+    )
+    assert same.pairing is not None
+    assert same.pairing.agreement is not None
+    assert same.pairing.agreement == pytest.approx(1, abs=1e-4)
+    assert same.pairing.weight == pytest.approx(vote.weight(same.pairing.agreement), abs=1e-5)
+    assert other.pairing is not None
+    if other.pairing.agreement is None:
+        assert other.pairing.reason is not None
+        assert other.pairing.reason.code == "disagrees"
+        plain = classifier.predict([text], language="de")[0]
+        assert other.probabilities == pytest.approx(plain.probabilities, abs=1e-5)
+
+
+def test_the_halves_are_parts_by_id_with_all_labels(config_file: Path) -> None:
+    made = config.load(config_file, [])
+    whole, _, labels = trainer.source_examples(made, opened(made.task))
+    parts = []
+    for fold in ("0/2", "1/2"):
+        half = config.load(config_file, [f"task.fold={fold}"])
+        train_set, _, known = trainer.source_examples(half, opened(half.task))
+        assert known == labels
+        parts.append({example.id for example in train_set})
+    assert parts[0].isdisjoint(parts[1])
+    assert parts[0] | parts[1] == {example.id for example in whole}
+    with pytest.raises(ConfigError, match="task.fold is a part"):
+        config.load(config_file, ["task.fold=half"])
 
 
 def test_a_run_notes_the_fisher_that_it_read(

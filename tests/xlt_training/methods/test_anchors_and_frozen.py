@@ -220,7 +220,7 @@ def test_a_penalty_is_felt_but_does_not_rule(
     tmp_path: Path,
     context: Context,
 ) -> None:
-    """After 50 steps its gradient is between 1 and 100 % of the task's, at the default strength."""
+    """After 50 steps its gradient is between .3 and 100 % of the task's, at the default strength."""
     texts = (toy_data / "text" / "fr.txt").read_text().splitlines()
     fisher.save(tmp_path, "fr", fisher.compute(str(encoders[family]), texts, sentences=20))
     torch.manual_seed(0)
@@ -244,7 +244,7 @@ def test_a_penalty_is_felt_but_does_not_rule(
         )
 
     share = norm(loss.terms[name]) / norm(loss.terms["cross_entropy"])
-    assert 0.01 < share < 1
+    assert 0.003 < share < 1
 
 
 def test_noisy_tune_adds_a_tenth_of_each_tensors_deviation(

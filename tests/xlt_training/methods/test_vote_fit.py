@@ -35,7 +35,8 @@ def test_no_other_vote_is_likelier() -> None:
     found = fit(made)
 
     def loss(offset: float, slope: float) -> float:
-        given = likelihood(made, torch.tensor(offset), torch.tensor(slope))
+        temperature = found["temperature"]
+        given = likelihood(made, torch.tensor(offset), torch.tensor(slope), temperature)
         return -float(given.mean())
 
     best = loss(found["agreement_offset"], found["agreement_slope"])

@@ -57,25 +57,27 @@ def translated_train(
             )
         for number, (texts, made_of) in forth.items():
             if original := by_id.get(number):
-                _refuse_other(forth_file, number, original, made_of)
+                _refuse_other(forth_file, number, original.read_as or original.texts(), made_of)
+                round_trip, back_of = back.get(number, ((), ""))
+                _refuse_other(back_file, number, texts, back_of)
                 translated = original.with_texts(texts)
                 out.append(
                     replace(
                         translated,
                         language=language,
                         source=original.texts(),
-                        round_trip=back[number][0] if number in back else (),
+                        round_trip=round_trip,
                     )
                 )
     return out
 
 
-def _refuse_other(file: Path, number: str, original: Example, made_of: str) -> None:
+def _refuse_other(file: Path, number: str, texts: tuple[str, ...], made_of: str) -> None:
     """Rows that move under their numbers would be paired with other texts' translations."""
-    if made_of and made_of != source_hash(original.texts()):
+    if made_of and made_of != source_hash(texts):
         raise DataError(
             f"{file}, id {number}",
-            f"was translated from another text than {original.text[:60]!r}",
+            f"was translated from another text than {texts[0][:60]!r}",
             "run xlt translate again, which translates only what is new",
         )
 
@@ -90,6 +92,9 @@ def translated_source(task: TaskConfig, examples: Sequence[Example]) -> list[Exa
             "record the translations there (columns id, text), or name their folder: task.translations",
         )
     texts = _translations(file, examples[0].pair is not None)
+    for example in examples:
+        if example.id in texts:
+            _refuse_other(file, example.id, example.texts(), texts[example.id][1])
     return [
         replace(example.with_texts(texts[example.id][0]), language=task.source)
         for example in examples

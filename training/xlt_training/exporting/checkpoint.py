@@ -231,7 +231,9 @@ def attempt(source: Loaded, order: Order, folder: Path) -> Path:
         if verdict.scores:
             languages = tuple(verdict.scores)
             manifest = replace(manifest, scores={"dev": verdict.scores}, languages=languages)
-    if not manifest.calibration:
+    found = {m: n for m, n in source.description.fitted.items() if m in manifest.graphs}
+    manifest = replace(manifest, calibration={**manifest.calibration, **found})
+    if "plain" not in manifest.calibration:
         print(f"not calibrated: {source.unjudged}", file=sys.stderr)
     if source.few:
         checks["compared_on"] = "the sentences that ship"

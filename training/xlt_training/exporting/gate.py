@@ -121,11 +121,11 @@ def judge(
     calibration: dict[str, dict[str, float]] = {
         mode: fitted(on_dev[mode][source], truth[source])
         for mode in ("plain", "paired")
-        if mode in on_dev and source in truth and (truth[source] >= 0).any()
+        if mode in on_dev
+        and mode not in description.fitted
+        and source in truth
+        and (truth[source] >= 0).any()
     }
-    for mode, numbers in description.fitted.items():
-        if mode in on_dev:
-            calibration[mode] = calibration.get(mode, {}) | numbers
     scores = {
         language: scored(
             on_dev["plain"][language],
@@ -147,8 +147,10 @@ def judge(
         "invariance": check_invariance(runners, pieces),
         "lengths": {"histogram": length_histogram(lengths)},
     }
-    if found := training_text(runners, pieces[source], held=len(texts[source].dev)):
-        checks[distance.ENTRY] = found.to_dict()
+    if source in texts:
+        found = training_text(runners, pieces[source], held=len(texts[source].dev))
+        if found is not None:
+            checks[distance.ENTRY] = found.to_dict()
     return Verdict(checks, scores, calibration)
 
 

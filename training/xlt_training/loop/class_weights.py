@@ -42,4 +42,5 @@ def weights_of(
     if not isinstance(given, str):
         return [float(given.get(label, 1.0)) for label in labels]
     counts = Counter(truth)
-    return [counts.total() / (len(labels) * counts[label]) for label in labels]
+    # A part of the train set may lack a label: then no row has its weight.
+    return [counts.total() / (len(labels) * max(counts[label], 1)) for label in labels]

@@ -22,6 +22,10 @@ class Encoding:
     max_length: int
     type_ids: bool
 
+    def __post_init__(self) -> None:
+        # As serving pads, and as heads that read the last real token count.
+        self.tokenizer.padding_side = "right"
+
     def check(self, examples: Sequence[Example]) -> None:
         if unknown := sorted({example.label for example in examples} - set(self.labels)):
             raise DataError(

@@ -27,7 +27,7 @@ from transformers.trainer_utils import get_last_checkpoint
 from transformers.utils.hub import cached_file
 
 from xlt_serve.errors import DataError, UsageError
-from xlt_training.data import Splits, left_out, opened, recorded
+from xlt_training.data import Splits, TaskConfig, left_out, opened, recorded
 from xlt_training.data.translations import translated_source
 from xlt_training.loop import evaluate
 from xlt_training.loop import model as models
@@ -62,9 +62,8 @@ def train(config: Config, out: Path, judge: bool = True) -> dict[str, Any]:
     if done := _finished(config, out):
         return done
     data = opened(config.task)
-    source_set, dev_set = source_examples(config, data)
+    source_set, dev_set, labels = source_examples(config, data)
     targets = data.languages("dev")
-    labels = sorted({example.label for example in source_set})
     refuse_unknown([stage.train.class_weights for stage in config.stages], labels)
     set_seed(config.seed)
     most = max(stage.train.max_length for stage in config.stages)
@@ -148,8 +147,9 @@ def fitted_by_methods(config: Config, data: Splits, out: Path) -> dict[str, dict
         folder = out / FOLDS / fold.replace("/", "-of-")
         train(dataclasses.replace(config, task=task), folder, judge=False)
         model, _ = models.load(folder)
-        examples = data.load("train", task.source)
-        return model, [e for e in examples if left_out(task, e)], told(config, data)
+        model.to("cuda" if torch.cuda.is_available() else "cpu")
+        held = [e for e in train_examples(task, data) if left_out(task, e)]
+        return model, [e for e in held if e.language == task.source], told(config, data)
 
     found: dict[str, dict[str, float]] = {}
     for method in config.stages[-1].methods:
@@ -296,17 +296,15 @@ def is_first_process() -> bool:
     return int(os.environ.get("RANK", "0")) == 0
 
 
-def source_examples(config: Config, data: Splits) -> tuple[list[Example], list[Example]]:
-    """Train examples, and the dev examples that selection may look at: those with a label that is
-    trained."""
+def source_examples(config: Config, data: Splits) -> tuple[list[Example], list[Example], list[str]]:
+    """Train examples, the dev examples that selection may look at, which are those with a label that is
+    trained, and the labels."""
     task = config.task
-    first = data.load("train", task.translated_from or task.source)
-    train_set = translated_source(task, first) if task.translated_from else first
-    train_set = [*train_set, *(e for lg in task.supervised for e in data.load("train", lg))]
-    train_set = [example for example in train_set if not left_out(task, example)]
+    whole = train_examples(task, data)
+    train_set = [example for example in whole if not left_out(task, example)]
     chosen = data.languages("dev") if config.select == "all-dev" else [task.source]
     dev_set = [example for language in chosen for example in data.load("dev", language)]
-    known = {example.label for example in train_set}
+    known = {example.label for example in whole}
     if len(known) < 2:
         raise DataError(
             data.name,
@@ -316,7 +314,14 @@ def source_examples(config: Config, data: Splits) -> tuple[list[Example], list[E
     dev_set = [example for example in dev_set if example.label in known]
     if not dev_set:
         raise DataError(data.name, "has no dev example with a label of its train set")
-    return train_set, dev_set
+    return train_set, dev_set, sorted(known)
+
+
+def train_examples(task: TaskConfig, data: Splits) -> list[Example]:
+    """All of them, also those that ``task.fold`` leaves out."""
+    first = data.load("train", task.translated_from or task.source)
+    out = translated_source(task, first) if task.translated_from else first
+    return [*out, *(e for lg in task.supervised for e in data.load("train", lg))]
 
 
 def _arguments(train: TrainConfig, seed: int, folder: Path, best: bool) -> TrainingArguments:

@@ -17,7 +17,8 @@ class Example:
 
     ``source`` is the counterpart in the source language of a translated example, ``round_trip``
     that counterpart translated there and back, ``copy`` other words for the same in the same language;
-    each has as many texts as the example has.
+    each has as many texts as the example has. ``read_as``: its texts as the data have them, where a method
+    has put others in their place.
     """
 
     text: str
@@ -28,13 +29,15 @@ class Example:
     source: tuple[str, ...] = ()
     round_trip: tuple[str, ...] = ()
     copy: tuple[str, ...] = ()
+    read_as: tuple[str, ...] = ()
 
     def texts(self) -> tuple[str, ...]:
         return (self.text,) if self.pair is None else (self.text, self.pair)
 
     def with_texts(self, texts: Sequence[str]) -> Example:
         """The same example with other words."""
-        return replace(self, text=texts[0], pair=texts[1] if len(texts) > 1 else None)
+        pair = texts[1] if len(texts) > 1 else None
+        return replace(self, text=texts[0], pair=pair, read_as=self.read_as or self.texts())
 
 
 @dataclass

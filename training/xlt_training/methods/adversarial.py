@@ -60,7 +60,7 @@ class Adversarial(Method):
 
     epsilon: float = 0.01  # greatest change of a coordinate
     steps: int = 1  # gradient steps towards the worst input
-    step_size: float = 0.0  # length of one; 0: epsilon
+    step_size: float = 0.0  # length of one; 0: twice epsilon, which reaches the corner
     keep_best: bool = False  # take the worst input seen, not the last; one more pass
     at: Place = "embeddings"  # on E(x) at all positions, or on the output at the first token
 

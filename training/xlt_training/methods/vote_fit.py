@@ -12,14 +12,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from xlt_serve.calibration import fit_temperature
+
 TURNED_DOWN = 0.04
 """Of good translations, this share agrees less with its text than the bound."""
 
 
 @dataclass(frozen=True)
 class Ballots:
-    """Pairs that a model was not trained on. agreement, truth: [n]; text, translation: [n, labels]
-    log-probabilities of the two streams; good: [n] the translation was left as it is."""
+    """Pairs that a model was not trained on. agreement, truth: [n]; text, translation: [n, labels] logits
+    of the two streams; good: [n] the translation was left as it is."""
 
     agreement: Tensor
     text: Tensor
@@ -33,19 +35,21 @@ def joined(parts: Sequence[Ballots]) -> Ballots:
     return Ballots(*(torch.cat([getattr(part, name) for part in parts]) for name in names))
 
 
-def likelihood(ballots: Ballots, offset: Tensor, slope: Tensor) -> Tensor:
+def likelihood(ballots: Ballots, offset: Tensor, slope: Tensor, temperature: float = 1.0) -> Tensor:
     """[n] log-probability of the truth, where the translation's weight is σ(offset + slope·a)."""
     score = offset + slope * ballots.agreement
     rows = torch.arange(len(ballots.truth))
     text, translation = (
-        stream[rows, ballots.truth] for stream in (ballots.text, ballots.translation)
+        (stream / temperature).log_softmax(-1)[rows, ballots.truth]
+        for stream in (ballots.text, ballots.translation)
     )
     log = torch.nn.functional.logsigmoid
     return torch.logaddexp(log(-score) + text, log(score) + translation)
 
 
 def fit(ballots: Ballots) -> dict[str, float]:
-    """The vote of least loss, as the manifest keeps it, and the bound below which none is held.
+    """The vote of least loss, as the manifest keeps it, and the bound below which none is held; at the
+    temperature that fits the mean of both streams where the translations are good.
 
     A weak prior around no dependence, worth one pair, keeps the slope finite where damage and
     agreement are told apart without an error.
@@ -57,6 +61,9 @@ def fit(ballots: Ballots) -> dict[str, float]:
         ballots.truth,
         ballots.good,
     )
+    good = exact.good
+    streams = torch.stack([exact.text[good], exact.translation[good]], dim=1)
+    temperature = fit_temperature(streams.numpy(), exact.truth[good].numpy())
     centre, scale = exact.agreement.mean(), exact.agreement.std().clamp(min=1e-6)
     parameters = torch.zeros(2, dtype=torch.float64, requires_grad=True)
     optimiser = torch.optim.LBFGS([parameters], max_iter=200, line_search_fn="strong_wolfe")
@@ -64,7 +71,7 @@ def fit(ballots: Ballots) -> dict[str, float]:
     def loss() -> Tensor:
         optimiser.zero_grad()
         slope = parameters[1] / scale
-        value = -likelihood(exact, parameters[0] - slope * centre, slope).sum()
+        value = -likelihood(exact, parameters[0] - slope * centre, slope, temperature).sum()
         value = (value + 0.5 * parameters.square().sum()) / len(exact.truth)
         value.backward()
         return value
@@ -72,6 +79,8 @@ def fit(ballots: Ballots) -> dict[str, float]:
     optimiser.step(loss)
     offset, slope = parameters[0] - parameters[1] / scale * centre, parameters[1] / scale
     return {
+        "temperature": temperature,
+        "examples": float(len(exact.truth)),
         "agreement_offset": float(offset.detach()),
         "agreement_slope": float(slope.detach()),
         "agreement_least": float(exact.agreement[exact.good].quantile(TURNED_DOWN)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -185,6 +186,10 @@ class XMixup(Method):
         model.slots["mixup"] = gate
 
     def prepare(self, model: Classifier, batches: Sequence[Batch], context: Context) -> None:
+        if self.vote == "weighted" and int(os.environ.get("WORLD_SIZE", "1")) > 1:
+            raise UsageError(
+                "vote = 'weighted'", "is fitted by one process", "leave it out under torchrun"
+            )
         self._k = automatic_k(context.steps) if self.k == "auto" else self.k
         gate = gate_of(model)
         gate.requires_grad_(not gate.fixed)
@@ -284,9 +289,16 @@ class XMixup(Method):
             batch = model.batch(examples[start : start + 64])
             sources, bad = judge.sources(batch, False, generator)
             mixed = self.mixed(model, batch, sources)
-            text, other = mixed.target.logits.log_softmax(-1), mixed.source.logits.log_softmax(-1)
-            good = ~torch.tensor(bad)
-            out.append(vote_fit.Ballots(mixed.agreement, text, other, batch.labels, good))
+            agreement, text, other, truth = (
+                value.cpu()
+                for value in (
+                    mixed.agreement,
+                    mixed.target.logits,
+                    mixed.source.logits,
+                    batch.labels,
+                )
+            )
+            out.append(vote_fit.Ballots(agreement, text, other, truth, ~torch.tensor(bad)))
         return out
 
     def predict(self, model: Classifier, batch: Batch) -> Output | None:
