@@ -233,7 +233,7 @@ def test_the_halves_are_parts_by_id_with_all_labels(config_file: Path) -> None:
         parts.append({example.id for example in train_set})
     assert parts[0].isdisjoint(parts[1])
     assert parts[0] | parts[1] == {example.id for example in whole}
-    with pytest.raises(ConfigError, match="task.fold is a part"):
+    with pytest.raises(ConfigError, match=r"task\.fold is a part"):
         config.load(config_file, ["task.fold=half"])
 
 
