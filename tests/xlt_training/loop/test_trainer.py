@@ -222,6 +222,18 @@ def test_a_weighted_vote_is_fitted_on_halves_and_served(
         assert other.probabilities == pytest.approx(plain.probabilities, abs=1e-5)
 
 
+def test_what_a_method_sets_beside_parameters_ends_with_its_stage(
+    config_file: Path, encoders: dict[str, Path]
+) -> None:
+    built = model.build(str(encoders["bert"]), ["a", "b"], 32)
+    attention = built.layers("test")[0].attention.self
+    before = built.hf.config._attn_implementation, attention.dropout.p
+    with trainer.as_before(built):
+        built.hf.set_attn_implementation("eager")
+        attention.dropout.p = 0.75
+    assert (built.hf.config._attn_implementation, attention.dropout.p) == before
+
+
 def test_the_halves_are_parts_by_id_with_all_labels(config_file: Path) -> None:
     made = config.load(config_file, [])
     whole, _, labels = trainer.source_examples(made, opened(made.task))

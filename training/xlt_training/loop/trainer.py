@@ -12,11 +12,14 @@ import json
 import os
 import shutil
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
+from torch import nn
 from transformers import (
     PrinterCallback,
     ProgressCallback,
@@ -92,7 +95,8 @@ def train(config: Config, out: Path, judge: bool = True) -> dict[str, Any]:
             log += json.loads(finished.with_suffix(".json").read_text())
         else:
             run = StageRun(config, stage, number, context, out / RESUME)
-            log += run_stage(run, model, source_set, dev_set)
+            with as_before(model):
+                log += run_stage(run, model, source_set, dev_set)
         known = context.prepared | {type(method) for method in stage.methods}
         context = dataclasses.replace(context, prepared=known)
     model.encoding.max_length = min(most, model.room)
@@ -166,6 +170,20 @@ class StageRun:
     number: int
     context: Context
     folder: Path
+
+
+@contextmanager
+def as_before(model: Classifier) -> Iterator[None]:
+    """What a method changes beside parameters ends with its stage: a run that is resumed behind it would
+    know nothing of it."""
+    attention = model.hf.config._attn_implementation
+    shares = {module: module.p for module in model.modules() if isinstance(module, nn.Dropout)}
+    try:
+        yield
+    finally:
+        model.hf.set_attn_implementation(attention)
+        for module, share in shares.items():
+            module.p = share
 
 
 def run_stage(
