@@ -173,6 +173,11 @@ def _head_alone(first: Stage) -> Stage:
     return Stage(train, kept or [Vanilla()])
 
 
+def is_head_alone(stage: Stage) -> bool:
+    """Whether it is the one that ``head_first`` puts before the others."""
+    return bool(stage.train.head_first) and stage.train.freeze == FREEZE_ALL
+
+
 def _methods(entries: Any, prefix: str, problems: list[str]) -> list[Method]:
     out: list[Method] = []
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
