@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -134,6 +135,54 @@ def test_wrong_calls(
         code, _, err = run(capsys, "eval", *arguments)
         assert code in (1, 2), arguments
         assert says in err, err
+
+
+def recorded(checkpoint: Path, out: Path, task: dict[str, Any]) -> Path:
+    """A checkpoint that was trained by another task."""
+    shutil.copytree(checkpoint, out)
+    described = json.loads((out / "xlt.json").read_text())
+    described["config"]["task"] = task
+    (out / "xlt.json").write_text(json.dumps(described))
+    return out
+
+
+def test_a_checkpoint_is_judged_by_the_files_of_its_config(
+    capsys: pytest.CaptureFixture[str], checkpoint: Path, file: Path, tmp_path: Path
+) -> None:
+    """Also by a task's; a config that names no such files, and a bundle, say what to give."""
+    task = {"name": "files", "train": str(file), "test": str(file)}
+    task |= {"text": "body", "label": "topic", "language": "lang", "source": "en"}
+    own = recorded(checkpoint, tmp_path / "own", task)
+    given = judged(capsys, own, "--file", file, *COLUMNS)
+    assert judged(capsys, own, "--split", "test") == given
+    assert judged(capsys, own, "--task", "files", "--split", "test") == given
+    held_out = judged(capsys, own, "--split", "dev")["models"][0]["languages"]
+    assert held_out["de"]["rows"] == 2  # of a language that is not trained on: all
+    assert 0 < held_out["en"]["rows"] < 4
+    named = judged(capsys, checkpoint, "--split", "test", "--languages", "de")
+    assert named["models"][0]["languages"]["de"]["rows"] == 30
+    without = recorded(checkpoint, tmp_path / "without", task | {"test": ""})
+    for arguments, says in (
+        ([without, "--split", "test"], "without: names no test files; give --file FILE"),
+        ([own, "--split", "test", "--languages", "fr"], "has no rows in 'fr'"),
+        ([checkpoint, "--task", "files"], "was trained on sib200; give --file FILE"),
+    ):
+        code, _, err = run(capsys, "eval", *arguments)
+        assert code == 2
+        assert says in err, err
+
+
+def test_a_bundle_knows_no_files_of_its_training(
+    capsys: pytest.CaptureFixture[str], bundle: Path, file: Path
+) -> None:
+    for arguments in (["--split", "test"], ["--task", "files"], ["--task", "hub"]):
+        code, _, err = run(capsys, "eval", bundle, *arguments)
+        assert code == 2
+        assert err.rstrip().endswith(
+            "is a bundle, which knows no files of its training; give --file FILE"
+        )
+    code, _, err = run(capsys, "eval", bundle, "--file", file, "--split", "test")
+    assert "takes --file or --task" in err
 
 
 def test_a_bundle_is_judged_without_torch(bundle: Path, file: Path) -> None:
