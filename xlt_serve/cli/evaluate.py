@@ -31,6 +31,8 @@ Bundles are judged as they are served, without torch; checkpoints and --task nee
 SPLITS = ("train", "dev", "test")
 OWN = ("files", "hub")
 """Tasks whose data only a run's config names."""
+FEW_LABELS = 10
+"""Up to which the confusion matrix is shown without being asked for."""
 
 
 def add(commands: Any) -> None:
@@ -82,6 +84,11 @@ def add(commands: Any) -> None:
         metavar="ar,zh",
         help='languages of the mean "distant" (default: those that are not Indo-European)',
     )
+    sub.add_argument(
+        "--confusion",
+        action="store_true",
+        help=f"what each label was taken for (default: of one model, with {FEW_LABELS} labels or fewer)",
+    )
     sub.add_argument("--json", action="store_true", help="JSON instead of a table")
     sub.add_argument("--html", type=Path, default=None, metavar="FILE", help="a page beside it")
 
@@ -113,12 +120,30 @@ def run(options: argparse.Namespace) -> None:
         values = {"models": [each.to_dict() for each in models]}
         print(json.dumps(values | {"comparisons": [asdict(each) for each in comparisons]}))
     else:
-        told = [line for each in models for line in findings.lines(each)] if not comparisons else []
-        if len(models) == 1:
-            told += ["", *findings.label_lines(models[0])]
+        named = [name for name, runs in found.items() for _ in runs]
+        told = told_of(models, named, options.confusion)
         print("\n".join([*told, *findings.comparison_lines(comparisons)]))
     if options.html:
         options.html.write_text(page.page(models, comparisons), encoding="utf-8")
+
+
+def told_of(models: Sequence[Any], named: Sequence[str], confusion: bool) -> list[str]:
+    """One model whole; of several what each is like, by its name in the comparison."""
+    from xlt_serve.evaluation import findings
+
+    if len(models) > 1:
+        pairs = list(zip(models, named, strict=True))
+        out = [line for model, name in pairs for line in [*findings.short_lines(model, name), ""]]
+        if confusion:
+            for model, name in pairs:
+                out += [f"{name} ({model.model})", *findings.confusion_lines(model), ""]
+        return out
+    (model,) = models
+    out = [*findings.lines(model), "", *findings.label_lines(model)]
+    labels = {label for each in model.languages.values() for label in each.labels}
+    if confusion or len(labels) <= FEW_LABELS:
+        out += ["", *findings.confusion_lines(model)]
+    return out
 
 
 def systems_of(options: argparse.Namespace) -> dict[str, list[Path]]:

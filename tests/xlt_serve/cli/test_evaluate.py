@@ -109,6 +109,28 @@ def test_a_model_beside_itself_and_a_page(
     assert "http" not in text.replace("http-equiv", "")
     _, table, _ = run(capsys, "eval", *same, "--file", file, *COLUMNS)
     assert "less A (1 run), points of accuracy" in table
+    assert table.count("fewer than 100 rows: de, en") == 3  # each model's own notes
+    assert "coverage" not in table
+    _, table, _ = run(
+        capsys, "eval", *same, "--file", file, *COLUMNS, "--abstain-below", "1", "--confusion"
+    )
+    assert table.count("coverage 0.000") == 3
+    assert table.count("true label") == 3
+
+
+def test_the_table_has_calibration_and_what_was_taken_for_what(
+    capsys: pytest.CaptureFixture[str], bundle: Path, file: Path
+) -> None:
+    (model,) = judged(capsys, bundle, "--file", file, *COLUMNS)["models"]
+    code, table, err = run(capsys, "eval", bundle, "--file", file, *COLUMNS)
+    assert code == 0, err
+    lines = table.splitlines()
+    (german,) = (line for line in lines if line.startswith("de "))
+    assert german.split()[-1] == f"{model['languages']['de']['calibration_error']:.3f}"
+    cells = [line.split()[2:] for line in lines[lines.index("taken for") + 2 :]]
+    both = [model["languages"][language]["confusion"] for language in ("de", "en")]
+    summed = [[a + b for a, b in zip(*rows, strict=True)] for rows in zip(*both, strict=True)]
+    assert [[int(cell) for cell in row] for row in cells] == summed
 
 
 def test_wrong_calls(
