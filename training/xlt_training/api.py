@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from xlt_serve.bundle import Bundle
 from xlt_serve.files.labelled import Place
 from xlt_training.exporting import checkpoint
+from xlt_training.exporting.order import Order, OrderKeywords, refuse_unknown_options
 from xlt_training.loop import config, trainer
 from xlt_training.loop.settings import defaults
 
@@ -66,10 +67,12 @@ def fit(
     return Fitted(Path(out), found["dev_score"], accuracies)
 
 
-def export(fitted: Fitted | str | Path, out: str | Path, **order: Any) -> Bundle:
-    """The bundle of a run; ``order``: the options of ``xlt export`` (``precision="int8"``, …)."""
+def export(fitted: Fitted | str | Path, out: str | Path, **order: Unpack[OrderKeywords]) -> Bundle:
+    """The bundle of a run; ``order``: the options of ``xlt export`` (``precision="int8"``, …), as
+    ``Order`` tells them."""
+    refuse_unknown_options(order)
     place = fitted.checkpoint if isinstance(fitted, Fitted) else Path(fitted)
-    return checkpoint.export(place, Path(out), checkpoint.Order(**order))
+    return checkpoint.export(place, Path(out), Order(**order))
 
 
 def _plain(place: Place | Path) -> str | dict[str, str]:

@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +21,18 @@ MORE = """examples:
   xlt eval reviews-bundle --file test.csv --text body --label topic --language-column lang
   xlt eval reviews-bundle --file 'dev-{language}.csv' --html report.html
   xlt eval reviews-bundle --file test/ --mode smoothed --samples 200
+  xlt eval runs/reviews --split test
   xlt eval runs/topics --task sib200 --data ../shared/data
   xlt eval --compare plain=runs/1,runs/2,runs/3 ear=runs/4,runs/5,runs/6 --file test.csv
 
 A file is CSV, TSV, JSONL or Parquet, also compressed; a folder has one for each language (test-de.csv).
 Bundles are judged as they are served, without torch; checkpoints and --task need xlt-serve[train]."""
+
+SPLITS = ("train", "dev", "test")
+OWN = ("files", "hub")
+"""Tasks whose data only a run's config names."""
+FEW_LABELS = 10
+"""Up to which the confusion matrix is shown without being asked for."""
 
 
 def add(commands: Any) -> None:
@@ -50,12 +57,17 @@ def add(commands: Any) -> None:
     )
     group.add_argument("--skip-bad", action="store_true", help="leave out rows that can't be read")
     common.add_dialect(group)
-    group = sub.add_argument_group("labelled rows: a named task's")
+    group = sub.add_argument_group("labelled rows: a named task's, or those of a run's config")
     group.add_argument("--task", default=None)
     group.add_argument(
         "--data", default=None, metavar="DIR", help='folder of the task\'s files, or "hub"'
     )
-    group.add_argument("--split", default="dev", help="default: dev")
+    group.add_argument(
+        "--split",
+        default="",
+        choices=SPLITS,
+        help="without --task that of the config (default: dev)",
+    )
     group = sub.add_argument_group("how they are predicted")
     common.add_mode(group)
     group.add_argument("--abstain-below", type=float, default=None, metavar="P")
@@ -72,6 +84,11 @@ def add(commands: Any) -> None:
         metavar="ar,zh",
         help='languages of the mean "distant" (default: those that are not Indo-European)',
     )
+    sub.add_argument(
+        "--confusion",
+        action="store_true",
+        help=f"what each label was taken for (default: of one model, with {FEW_LABELS} labels or fewer)",
+    )
     sub.add_argument("--json", action="store_true", help="JSON instead of a table")
     sub.add_argument("--html", type=Path, default=None, metavar="FILE", help="a page beside it")
 
@@ -83,7 +100,8 @@ def run(options: argparse.Namespace) -> None:
         raise UsageError(options.html, "its folder is not there", "make it first")
     systems = systems_of(options)
     settings = settings_of(options)
-    rows = rows_of(options, source_of(next(iter(systems.values()))[0]))
+    first = next(iter(systems.values()))[0]
+    rows = rows_of(options, source_of(first), first)
     found = {
         name: [judged(place, rows, settings, options) for place in places]
         for name, places in systems.items()
@@ -102,12 +120,30 @@ def run(options: argparse.Namespace) -> None:
         values = {"models": [each.to_dict() for each in models]}
         print(json.dumps(values | {"comparisons": [asdict(each) for each in comparisons]}))
     else:
-        told = [line for each in models for line in findings.lines(each)] if not comparisons else []
-        if len(models) == 1:
-            told += ["", *findings.label_lines(models[0])]
+        named = [name for name, runs in found.items() for _ in runs]
+        told = told_of(models, named, options.confusion)
         print("\n".join([*told, *findings.comparison_lines(comparisons)]))
     if options.html:
         options.html.write_text(page.page(models, comparisons), encoding="utf-8")
+
+
+def told_of(models: Sequence[Any], named: Sequence[str], confusion: bool) -> list[str]:
+    """One model whole; of several what each is like, by its name in the comparison."""
+    from xlt_serve.evaluation import findings
+
+    if len(models) > 1:
+        pairs = list(zip(models, named, strict=True))
+        out = [line for model, name in pairs for line in [*findings.short_lines(model, name), ""]]
+        if confusion:
+            for model, name in pairs:
+                out += [f"{name} ({model.model})", *findings.confusion_lines(model), ""]
+        return out
+    (model,) = models
+    out = [*findings.lines(model), "", *findings.label_lines(model)]
+    labels = {label for each in model.languages.values() for label in each.labels}
+    if confusion or len(labels) <= FEW_LABELS:
+        out += ["", *findings.confusion_lines(model)]
+    return out
 
 
 def systems_of(options: argparse.Namespace) -> dict[str, list[Path]]:
@@ -136,13 +172,15 @@ def settings_of(options: argparse.Namespace) -> Settings:
     return made
 
 
-def rows_of(options: argparse.Namespace, source: str) -> list[Any]:
-    """Labelled rows of a file or a task, in the languages that were asked for."""
+def rows_of(options: argparse.Namespace, source: str, model: Path) -> list[Any]:
+    """Labelled rows of a file, a task or the model's own config, in the languages that were asked for."""
     from xlt_serve.files import dialect, labelled
     from xlt_serve.files.rows import refuse
 
-    if bool(options.file) == bool(options.task):
-        raise UsageError("xlt eval", "takes --file or --task", "give one of the two")
+    if bool(options.file) + bool(options.task or options.split) != 1:
+        raise UsageError(
+            "xlt eval", "takes --file or --task", "give one of the two, or --split of a checkpoint"
+        )
     if options.file:
         columns = labelled.Columns(
             options.text, options.label, options.pair, options.id, options.language_column
@@ -156,7 +194,7 @@ def rows_of(options: argparse.Namespace, source: str) -> list[Any]:
         else:
             refuse(options.file, bad, "mend them, or leave them out with --skip-bad")
     else:
-        rows = task_rows(options)
+        rows = task_rows(options, model)
     there = sorted({row.language for row in rows})
     if absent := [language for language in options.languages if language not in there]:
         raise UsageError(
@@ -165,23 +203,46 @@ def rows_of(options: argparse.Namespace, source: str) -> list[Any]:
     return [row for row in rows if not options.languages or row.language in options.languages]
 
 
-def task_rows(options: argparse.Namespace) -> list[Any]:
+def task_rows(options: argparse.Namespace, model: Path) -> list[Any]:
     from xlt_serve.files.labelled import Labelled
 
-    if not options.data:
-        raise UsageError(f"--task {options.task}", "needs its data", "give --data DIR")
     (data,) = training_modules("data")
-    examples = data.opened(data.TaskConfig(options.task, options.data))
-    languages = options.languages or examples.languages(options.split)
-    if not languages:
+    task, split = task_of(options, model), options.split or "dev"
+    examples = data.opened(task)
+    there = examples.languages(split)
+    if not there:
+        own = task.name == "files"
         raise UsageError(
-            options.data, f"has no {options.split} files of {options.task}", "check the folder"
+            f"the config of {model}" if own else task.data,
+            f"names no {split} files" if own else f"has no {split} files of {task.name}",
+            "give --file FILE" if own else "check the folder",
         )
     return [
         Labelled(each.text, each.label, each.language, each.pair, each.id)
-        for language in languages
-        for each in examples.load(options.split, language)
+        for language in options.languages or there
+        for each in examples.load(split, language)
     ]
+
+
+def task_of(options: argparse.Namespace, model: Path) -> Any:
+    """The task by name; without a name, or where it stands for files of one's own, that which a
+    checkpoint was trained on."""
+    (data,) = training_modules("data")
+    if options.task and options.task not in OWN:
+        if not options.data:
+            raise UsageError(f"--task {options.task}", "needs its data", "give --data DIR")
+        return data.TaskConfig(options.task, options.data)
+    asked = f"--task {options.task}" if options.task else f"--split {options.split}"
+    if not is_checkpoint(model):
+        raise UsageError(
+            asked, f"{model} is a bundle, which knows no files of its training", "give --file FILE"
+        )
+    (checkpoints,) = training_modules("loop.model")
+    found = data.recorded(checkpoints.described(model).config.get("task", {"name": ""}))
+    if not found.name or (options.task and found.name != options.task):
+        trained_on = f"was trained on {found.name}" if found.name else "does not say its files"
+        raise UsageError(asked, f"{model} {trained_on}", "give --file FILE")
+    return replace(found, data=options.data) if options.data else found
 
 
 @dataclass(frozen=True)

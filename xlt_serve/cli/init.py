@@ -32,7 +32,7 @@ seed = 0
 [task]
 name = "files"
 train = {train}
-{dev}text = {text}
+{dev}{test}text = {text}
 label = {label}
 {columns}source = {source}               # language of the labels that are trained on
 {supervised}{skip}
@@ -53,6 +53,9 @@ def add(commands: Any) -> None:
     sub.add_argument("file", metavar="FILE", help="CSV, TSV, JSONL or Parquet")
     sub.add_argument(
         "--dev", default="", metavar="FILE", help="dev rows: a file, a folder, dev-{language}.csv"
+    )
+    sub.add_argument(
+        "--test", default="", metavar="FILE", help="rows for `xlt eval RUN --split test` alone"
     )
     sub.add_argument("--text", default="", metavar="COL", help="default: by its name, else guessed")
     sub.add_argument("--label", default="", metavar="COL")
@@ -81,17 +84,19 @@ def run(options: argparse.Namespace) -> None:
         raise DataError(options.file, "has no rows")
     given = Columns(options.text, options.label, options.pair, options.id, options.language_column)
     columns = survey.guessed(rows, given)
-    if not columns.language:  # the train rows may be of one language, and the dev rows say theirs
-        files = labelled.files_of(options.dev).values()
+    if not columns.language:  # the train rows may be of one language, and the others say theirs
+        places = (options.dev, options.test)
+        files = [file for place in places for file in labelled.files_of(place).values()]
         there = [name for file in files for name in formats.columns(source_of(file, said))]
         columns = replace(columns, language=survey.language_column(there))
     bad = []
     train = labelled.read(options.file, columns, "", bad, marked=False, given=said)
     dev = labelled.read(options.dev, columns, "", bad, marked=False, given=said)
+    test = labelled.read(options.test, columns, "", bad, marked=False, given=said)
     if not options.skip_bad:
         problems = [problem.removeprefix(f"{options.file} ") for problem in bad]
         refuse(options.file, problems, "mend them, or leave them out with --skip-bad")
-    found = survey.survey(train, dev, told=all(row.language for row in train))
+    found = survey.survey(train, dev, test, told=all(row.language for row in train))
     written = f"{source.format}, {source.encoding}"
     written += f", fields apart by {source.delimiter!r}" if source.format == "csv" else ""
     print(f"file        {options.file} ({written})")
@@ -124,6 +129,7 @@ def config_of(
         run=f"runs/{out.stem}",
         train=_toml(options.file),
         dev=_dev(options.dev, others),
+        test=f"test = {_toml(options.test)}\n" if options.test else "",
         text=_toml(columns.text),
         label=_toml(columns.label),
         columns="".join(f"{name} = {_toml(value)}\n" for name, value in named.items() if value),

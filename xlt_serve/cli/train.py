@@ -57,13 +57,15 @@ def take(options: argparse.Namespace, rest: list[str]) -> list[str]:
 
 
 def run(options: argparse.Namespace) -> None:
-    (settings,) = training_modules("loop.settings")
-    if options.given and not options.task:
-        settings.check(Path(options.given[0]), options.given[1:])
+    (early,) = training_modules("loop.early")
+    preset, names = options.preset or "small", options.method or ["vanilla"]
+    if options.task:
+        early.check_named(options.task, names, options.given, preset)
+    elif options.given:
+        early.check(Path(options.given[0]), options.given[1:])
     config, trainer = training_modules("loop.config", "loop.trainer")
     if options.task:
-        preset = options.preset or "small"
-        made = config.named(options.task, options.method or ["vanilla"], options.given, preset)
+        made = config.named(options.task, names, options.given, preset)
         if preset != "small" and trainer.is_first_process():
             print(f"preset {preset}: a paper's numbers, not run here", file=sys.stderr)
     elif options.method or options.preset:

@@ -134,9 +134,11 @@ def task_rows(options: argparse.Namespace) -> tuple[list[str], dict[tuple[str, s
     """The languages of the texts, and the rows as training reads them."""
     from xlt_serve.translation.recording import SourceRow
 
-    data, settings, tables = training_modules("data", "loop.settings", "loop.toml_tables")
+    data, settings, early, tables = training_modules(
+        "data", "loop.settings", "loop.early", "loop.toml_tables"
+    )
     if options.source.endswith(".toml"):
-        settings.check(Path(options.source), [])
+        early.check(Path(options.source))
         table = tables.read(Path(options.source)).get("task", {})
         task = data.TaskConfig(**table)
     else:

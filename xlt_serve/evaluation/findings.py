@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -49,20 +51,57 @@ def findings(
 
 
 def lines(found: Findings) -> list[str]:
-    """A line for each language; coverage and error only where the classifier abstained."""
+    """A line for each language, with its calibration error; coverage and error only where the classifier abstained."""
     abstains = any(each.coverage < 1 for each in found.languages.values())
-    head = f"{'language':10}{'rows':>7}  {'accuracy':21}{'macro-F1':21}{'majority':>8}"
+    head = f"{'language':10}{'rows':>7}  {'accuracy':21}{'macro-F1':21}{'majority':>8}{'cal. error':>12}"
     head += f"{'coverage':>10}{'error':>8}" if abstains else ""
     out = [f"{found.model} {found.version}, {found.mode}", head]
     for language, each in found.languages.items():
         line = f"{language:10}{each.rows:7d}  {shown(each.accuracy):21}{shown(each.macro_f1):21}"
-        line += f"{each.majority:8.3f}"
+        line += f"{each.majority:8.3f}{each.calibration_error:12.3f}"
         if abstains:
             error = "–" if each.error is None else f"{each.error:.3f}"
             line += f"{each.coverage:10.3f}{error:>8}"
         out.append(line)
     out += [f"{name:10}{'':7}  {shown(mean)}" for name, mean in found.means.items()]
     out += notes(found)
+    return out
+
+
+def short_lines(found: Findings, name: str) -> list[str]:
+    """Of one model of several: means over languages, each counting the same, then its notes. ``error``:
+    over the languages in which it answered anything."""
+    scores = list(found.languages.values())
+    figures = {
+        "accuracy": found.means["all"].value,
+        "macro-F1": fmean(each.macro_f1.value for each in scores),
+        "cal. error": fmean(each.calibration_error for each in scores),
+    }
+    if any(each.coverage < 1 for each in scores):
+        figures["coverage"] = fmean(each.coverage for each in scores)
+        if errors := [each.error for each in scores if each.error is not None]:
+            figures["error"] = fmean(errors)
+    told = ", ".join(f"{what} {value:.3f}" for what, value in figures.items())
+    model = f"{found.model} {found.version}".strip()
+    return [f"{name} ({model}): {told}", *(f"  {note}" for note in notes(found))]
+
+
+def confusion_lines(found: Findings) -> list[str]:
+    """How often each true label was taken for each, over all languages. Labels head their columns by
+    number: names may be long."""
+    labels = list(dict.fromkeys(n for each in found.languages.values() for n in each.labels))
+    counts: Counter[tuple[str, str]] = Counter()
+    for each in found.languages.values():
+        for true, taken in zip(each.labels, each.confusion, strict=True):
+            counts.update({(true, given): n for given, n in zip(each.labels, taken, strict=True)})
+    heads = [f"{number}" for number in range(1, len(labels) + 1)]
+    cells = [[f"{counts[true, given]}" for given in labels] for true in labels]
+    wide = max(len(text) for row in [heads, *cells] for text in row) + 2
+    names = [f"{number} {label}" for number, label in zip(heads, labels, strict=True)]
+    side = max(len("true label"), *map(len, names))
+    out = ["taken for", f"{'true label':{side}}" + "".join(f"{head:>{wide}}" for head in heads)]
+    for name, row in zip(names, cells, strict=True):
+        out.append(f"{name:{side}}" + "".join(f"{cell:>{wide}}" for cell in row))
     return out
 
 

@@ -56,7 +56,7 @@ def source_of(path: Path, given: Dialect = UNSAID) -> Source:
     """A file by its ending."""
     format, codec = codecs.told_by(path.name)
     if format is None or format == "txt":
-        known = ", ".join(f".{name}" for name in codecs.FORMATS if name != "txt")
+        known = ", ".join(end for end, name in codecs.FORMATS.items() if name != "txt")
         raise DataError(path, f"has no known ending; known: {known}, also compressed")
     if path.is_dir():
         raise DataError(path, "is a folder", "give a file")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -108,6 +109,28 @@ def test_a_model_beside_itself_and_a_page(
     assert "http" not in text.replace("http-equiv", "")
     _, table, _ = run(capsys, "eval", *same, "--file", file, *COLUMNS)
     assert "less A (1 run), points of accuracy" in table
+    assert table.count("fewer than 100 rows: de, en") == 3  # each model's own notes
+    assert "coverage" not in table
+    _, table, _ = run(
+        capsys, "eval", *same, "--file", file, *COLUMNS, "--abstain-below", "1", "--confusion"
+    )
+    assert table.count("coverage 0.000") == 3
+    assert table.count("true label") == 3
+
+
+def test_the_table_has_calibration_and_what_was_taken_for_what(
+    capsys: pytest.CaptureFixture[str], bundle: Path, file: Path
+) -> None:
+    (model,) = judged(capsys, bundle, "--file", file, *COLUMNS)["models"]
+    code, table, err = run(capsys, "eval", bundle, "--file", file, *COLUMNS)
+    assert code == 0, err
+    lines = table.splitlines()
+    (german,) = (line for line in lines if line.startswith("de "))
+    assert german.split()[-1] == f"{model['languages']['de']['calibration_error']:.3f}"
+    cells = [line.split()[2:] for line in lines[lines.index("taken for") + 2 :]]
+    both = [model["languages"][language]["confusion"] for language in ("de", "en")]
+    summed = [[a + b for a, b in zip(*rows, strict=True)] for rows in zip(*both, strict=True)]
+    assert [[int(cell) for cell in row] for row in cells] == summed
 
 
 def test_wrong_calls(
@@ -134,6 +157,54 @@ def test_wrong_calls(
         code, _, err = run(capsys, "eval", *arguments)
         assert code in (1, 2), arguments
         assert says in err, err
+
+
+def recorded(checkpoint: Path, out: Path, task: dict[str, Any]) -> Path:
+    """A checkpoint that was trained by another task."""
+    shutil.copytree(checkpoint, out)
+    described = json.loads((out / "xlt.json").read_text())
+    described["config"]["task"] = task
+    (out / "xlt.json").write_text(json.dumps(described))
+    return out
+
+
+def test_a_checkpoint_is_judged_by_the_files_of_its_config(
+    capsys: pytest.CaptureFixture[str], checkpoint: Path, file: Path, tmp_path: Path
+) -> None:
+    """Also by a task's; a config that names no such files, and a bundle, say what to give."""
+    task = {"name": "files", "train": str(file), "test": str(file)}
+    task |= {"text": "body", "label": "topic", "language": "lang", "source": "en"}
+    own = recorded(checkpoint, tmp_path / "own", task)
+    given = judged(capsys, own, "--file", file, *COLUMNS)
+    assert judged(capsys, own, "--split", "test") == given
+    assert judged(capsys, own, "--task", "files", "--split", "test") == given
+    held_out = judged(capsys, own, "--split", "dev")["models"][0]["languages"]
+    assert held_out["de"]["rows"] == 2  # of a language that is not trained on: all
+    assert 0 < held_out["en"]["rows"] < 4
+    named = judged(capsys, checkpoint, "--split", "test", "--languages", "de")
+    assert named["models"][0]["languages"]["de"]["rows"] == 30
+    without = recorded(checkpoint, tmp_path / "without", task | {"test": ""})
+    for arguments, says in (
+        ([without, "--split", "test"], "without: names no test files; give --file FILE"),
+        ([own, "--split", "test", "--languages", "fr"], "has no rows in 'fr'"),
+        ([checkpoint, "--task", "files"], "was trained on sib200; give --file FILE"),
+    ):
+        code, _, err = run(capsys, "eval", *arguments)
+        assert code == 2
+        assert says in err, err
+
+
+def test_a_bundle_knows_no_files_of_its_training(
+    capsys: pytest.CaptureFixture[str], bundle: Path, file: Path
+) -> None:
+    for arguments in (["--split", "test"], ["--task", "files"], ["--task", "hub"]):
+        code, _, err = run(capsys, "eval", bundle, *arguments)
+        assert code == 2
+        assert err.rstrip().endswith(
+            "is a bundle, which knows no files of its training; give --file FILE"
+        )
+    code, _, err = run(capsys, "eval", bundle, "--file", file, "--split", "test")
+    assert "takes --file or --task" in err
 
 
 def test_a_bundle_is_judged_without_torch(bundle: Path, file: Path) -> None:

@@ -86,6 +86,26 @@ def test_dev_rows_may_say_their_language_where_train_rows_do_not(
     assert (table["language"], table["source"]) == ("lang", "en")
 
 
+def test_test_rows_go_into_the_config_and_are_looked_for(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    train = write(tmp_path / "train.csv", ROWS, "text", "label")
+    dev = write(tmp_path / "dev.csv", [("das Tor", "sports")], "text", "label")
+    rows = [("the goal was good", "sports"), ("das Tor", "sports"), ("new", "food")]
+    test = write(tmp_path / "test.csv", rows, "text", "label")
+    out = tmp_path / "o.toml"
+    code, told, err = run(capsys, "init", train, "--dev", dev, "--test", test, "--out", out)
+    assert code == 0, err
+    assert "! 2 test texts are trained on or dev texts: 'das Tor'; 'the goal was good'" in told
+    assert "dev texts are trained on" not in told
+    task = tomllib.loads(out.read_text())["task"]
+    assert (task["dev"], task["test"]) == (str(dev), str(test))
+    test.write_text("text,label\nx,\n")
+    code, _, err = run(capsys, "init", train, "--test", test, "--out", tmp_path / "a.toml")
+    assert code in (1, 2)
+    assert "row 1: has an empty label" in err
+
+
 def test_its_config_trains(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, encoders: dict[str, Path]
 ) -> None:

@@ -69,6 +69,27 @@ def test_bad_files_are_one_clear_line(tmp_path: Path, name: str, content: bytes,
     assert "\n" not in str(caught.value)
 
 
+def test_endings_are_named_as_they_are_written(tmp_path: Path) -> None:
+    """.txt is not among them: it is no table."""
+    with pytest.raises(DataError) as caught:
+        read_rows(tmp_path / "a.doc")
+    assert str(caught.value).endswith(
+        "has no known ending; known: .csv, .tsv, .jsonl, .ndjson, .parquet, .pq, also compressed"
+    )
+
+
+@pytest.mark.parametrize(
+    ("task", "says"), [("sib200", "task.data=FOLDER or hub"), ("xsid", "task.data=FOLDER")]
+)
+def test_a_task_without_its_data_says_how_to_give_them(
+    tmp_path: Path, task: str, says: str
+) -> None:
+    with pytest.raises(DataError) as caught:
+        load_split(task, tmp_path, "train", "en")
+    assert "is not there" in str(caught.value)
+    assert str(caught.value).endswith(f"say where {task}'s files are: {says}")
+
+
 def test_all_bad_rows_are_named_at_once(tmp_path: Path) -> None:
     file = tmp_path / "a.csv"
     file.write_text("text,label\na,b\nc\nd,e,f\ng,h\n" + "i\n" * 40)

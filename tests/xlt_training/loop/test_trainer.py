@@ -60,6 +60,21 @@ def test_the_last_epoch_counts_where_nothing_selects(
     assert found["last"] == (pytest.approx(accuracies[-1]), 101 - len(accuracies))
 
 
+def test_each_line_names_its_stage_where_there_are_several(
+    config_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = config.load(config_file, ["train.epochs=1", "train.head_first=1", "train.max_steps=1"])
+    trainer.train(made, tmp_path / "run", judge=False)
+    told = [line for line in capsys.readouterr().err.splitlines() if "epoch " in line]
+    assert {line.partition(", epoch")[0] for line in told} == {
+        "stage 1 of 2 (head alone)",
+        "stage 2 of 2",
+    }
+    alone = config.load(config_file, ["train.max_steps=1"])
+    trainer.train(alone, tmp_path / "alone", judge=False)
+    assert "\nepoch " in capsys.readouterr().err
+
+
 def test_dev_is_looked_at_every_so_many_steps(config_file: Path, tmp_path: Path) -> None:
     """And at the end. A run that was stopped between two looks goes on as if it had not been."""
     overrides = ["train.epochs=1", "train.evaluate_every=6"]

@@ -29,7 +29,7 @@ LOOKED_AT = 500
 @dataclass(frozen=True)
 class Survey:
     """Of rows that can be read. ``conflicts``: texts with several labels; ``leaks``: texts of the dev rows
-    that are trained on."""
+    that are trained on; ``test_leaks``: of the test rows, that are trained on or among the dev rows."""
 
     rows: int
     labels: dict[str, int]
@@ -38,6 +38,7 @@ class Survey:
     conflicts: list[str]
     long: int
     leaks: list[str] = field(default_factory=list)
+    test_leaks: list[str] = field(default_factory=list)
 
     def lines(self) -> list[str]:
         """For a reader: counts first, then what to look at."""
@@ -62,15 +63,23 @@ class Survey:
             out.append(f"! {self.long} texts of over {LONG} characters: training reads 128 tokens")
         if self.leaks:
             out.append(f"! {len(self.leaks)} dev texts are trained on: {_some(self.leaks)}")
+        if self.test_leaks:
+            told = f"! {len(self.test_leaks)} test texts are trained on or dev texts"
+            out.append(f"{told}: {_some(self.test_leaks)}")
         return out
 
 
-def survey(train: Sequence[Labelled], dev: Sequence[Labelled] = (), told: bool = False) -> Survey:
+def survey(
+    train: Sequence[Labelled],
+    dev: Sequence[Labelled] = (),
+    test: Sequence[Labelled] = (),
+    told: bool = False,
+) -> Survey:
     """``told``: the rows say their language themselves."""
     labels: dict[tuple[str, str | None], Counter[str]] = defaultdict(Counter)
     for row in train:
         labels[row.text.strip(), row.pair][row.label] += 1
-    seen = {row.text.strip() for row in train}
+    seen = texts(train)
     return Survey(
         rows=len(train),
         labels=_ordered(Counter(row.label for row in train)),
@@ -78,8 +87,13 @@ def survey(train: Sequence[Labelled], dev: Sequence[Labelled] = (), told: bool =
         duplicates=sum(sum(found.values()) - len(found) for found in labels.values()),
         conflicts=[text for (text, _), found in labels.items() if len(found) > 1],
         long=sum(len(row.text) > LONG for row in train),
-        leaks=sorted({row.text.strip() for row in dev} & seen),
+        leaks=sorted(texts(dev) & seen),
+        test_leaks=sorted(texts(test) & (seen | texts(dev))),
     )
+
+
+def texts(rows: Sequence[Labelled]) -> set[str]:
+    return {row.text.strip() for row in rows}
 
 
 def _ordered(counts: Counter[str]) -> dict[str, int]:

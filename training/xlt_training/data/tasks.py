@@ -215,7 +215,13 @@ def _rows(
     if split not in spec.files:
         raise UsageError(split, f"{task} has the splits {', '.join(spec.files)}")
     path, _, half = spec.files[split].format(language=language).partition("#")
-    rows = read_rows(Path(data) / path)
+    file = Path(data) / path
+    if not file.exists():
+        or_hub = " or hub" if spec.hub else ""
+        raise DataError(
+            file, "is not there", f"say where {task}'s files are: task.data=FOLDER{or_hub}"
+        )
+    rows = read_rows(file)
     columns = Columns(spec.text, spec.label, spec.pair, spec.id)
     if half or spec.placeholder:
         # Translations share a row's number: it is given before rows are left out.

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
+from typing import Literal, TypedDict
 
+from xlt_serve.errors import UsageError
 from xlt_serve.files.labelled import Columns
 from xlt_training.exporting.brought_text import Rows
 
@@ -56,3 +59,39 @@ class Order:
     def rows(self) -> Rows:
         columns = Columns(self.text, self.label, self.pair, "", self.language_column)
         return Rows(self.file, columns)
+
+
+class OrderKeywords(TypedDict, total=False):
+    """The fields of ``Order``, for type checkers and editors; a test compares them."""
+
+    name: str
+    precision: Literal["fp32", "fp16", "int8", "auto"]
+    graphs: Sequence[str]
+    data: str
+    notes: str
+    agreement: float
+    languages: Sequence[str]
+    exclude: str
+    trim_vocab: Sequence[str]
+    tensorrt: bool
+    target_error: float | None
+    synonyms: Sequence[str]
+    vector: bool
+    projection: str
+    file: str
+    text: str
+    label: str
+    pair: str
+    language_column: str
+    source_language: str
+    pairs: bool
+
+
+def refuse_unknown_options(given: Iterable[str]) -> None:
+    """What no type checker has seen."""
+    known = [each.name for each in fields(Order)]
+    for name in given:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            remedy = f"did you mean {near[0]!r}?" if near else f"it has: {', '.join(known)}"
+            raise UsageError(f"{name}=", "is no option of export", remedy)

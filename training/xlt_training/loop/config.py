@@ -11,14 +11,12 @@ from typing import Any, Literal
 
 from xlt_serve.errors import ConfigError
 from xlt_training.data import TaskConfig
-from xlt_training.loop import composition, presets, recipes, toml_tables
+from xlt_training.loop import composition, presets, toml_tables
 from xlt_training.loop.method import Method, Trait
-from xlt_training.loop.settings import FREEZE_ALL, TrainConfig, parse, task_problems
+from xlt_training.loop.settings import FREEZE_ALL, STAGE_KEYS, TrainConfig, parse, task_problems
 from xlt_training.loop.toml_tables import unknown
 from xlt_training.methods import METHODS
 from xlt_training.methods.vanilla import Vanilla
-
-STAGE_KEYS = ("train", "method", "select")
 
 
 @dataclass
@@ -84,13 +82,7 @@ def named(
     numbers, those for the small encoder or a paper's (``loop/presets.py``)."""
     names = methods.split(",") if isinstance(methods, str) else list(methods)
     problems: list[str] = []
-    given = {key: value for key, _, value in (each.partition("=") for each in overrides)}
-    said = f"--task {task} --method {','.join(names)}"
-    if preset == presets.SMALL:
-        table = recipes.resolved(task, names, given, problems)
-    else:
-        table = presets.resolved(preset, task, names, given, problems)
-        said += f" --preset {preset}"
+    table, said = presets.table_of(preset, task, names, overrides, problems)
     if not table:
         raise ConfigError(said, problems)
     return _checked(table, overrides, said, problems)
@@ -171,6 +163,11 @@ def _head_alone(first: Stage) -> Stage:
     # What moves the weights comes before anything is fitted to them.
     kept = [m for m in first.methods if m.has(Trait.NORM) or m.has(Trait.MOVES_WEIGHTS)]
     return Stage(train, kept or [Vanilla()])
+
+
+def is_head_alone(stage: Stage) -> bool:
+    """Whether it is the one that ``head_first`` puts before the others."""
+    return bool(stage.train.head_first) and stage.train.freeze == FREEZE_ALL
 
 
 def _methods(entries: Any, prefix: str, problems: list[str]) -> list[Method]:

@@ -175,7 +175,11 @@ class Bar(ProgressCallback):
 
 
 class Report(TrainerCallback):
-    """A line for each epoch: the loss, its terms by name, the score on dev."""
+    """A line for each epoch: the loss, its terms by name, the score on dev. ``stage``: which one it is,
+    where there are several; each counts its epochs from the start."""
+
+    def __init__(self, stage: str = "") -> None:
+        self.before = f"{stage}, " if stage else ""
 
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **_: Any) -> None:
         if not state.is_world_process_zero or not logs:
@@ -190,7 +194,8 @@ class Report(TrainerCallback):
             said = f"dev accuracy {logs['eval_accuracy']:.3f} nll {logs['eval_nll']:.3f}"
         else:
             return
-        print(f"epoch {logs['epoch']:.2f} step {state.global_step}: {said}", file=sys.stderr)
+        place = f"{self.before}epoch {logs['epoch']:.2f} step {state.global_step}"
+        print(f"{place}: {said}", file=sys.stderr)
 
 
 def check_terms(loss: Loss) -> None:

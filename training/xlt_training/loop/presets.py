@@ -69,6 +69,17 @@ def paper_of(preset: str, names: Sequence[str], problems: list[str]) -> Paper | 
     return found
 
 
+def table_of(
+    preset: str, task: str, names: Sequence[str], overrides: Sequence[str], problems: list[str]
+) -> tuple[dict[str, Any], str]:
+    """A config by names, not yet overridden, and what was asked for, for an error."""
+    given = {key: value for key, _, value in (each.partition("=") for each in overrides)}
+    said = f"--task {task} --method {','.join(names)}"
+    if preset == SMALL:
+        return recipes.resolved(task, names, given, problems), said
+    return resolved(preset, task, names, given, problems), f"{said} --preset {preset}"
+
+
 def resolved(
     preset: str, task: str, names: Sequence[str], given: Mapping[str, str], problems: list[str]
 ) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from xlt_training.loop import toml_tables
-from xlt_training.methods import METHODS
+from xlt_training.loop.method_keys import method_keys
 
 FOLDER = Path(__file__).parent.parent / "configs"
 
@@ -24,13 +24,13 @@ def tasks() -> list[str]:
 def methods() -> list[str]:
     """Also those files that name several methods, in stages, or a variant of one."""
     files = (file.stem for file in (FOLDER / "methods").glob("*.toml"))
-    return sorted({*METHODS, *files})
+    return sorted({*method_keys(), *files})
 
 
 def staged() -> dict[str, list[list[str]]]:
     """Files that are no method but name several: the methods of each stage."""
     out = {}
-    for name in sorted({*methods()} - {*METHODS}):
+    for name in sorted({*methods()} - {*method_keys()}):
         if stages := of_method(name, "", []).get("stage"):
             out[name] = [[entry["name"] for entry in stage["method"]] for stage in stages]
     return out
@@ -38,7 +38,7 @@ def staged() -> dict[str, list[list[str]]]:
 
 def variants() -> dict[str, str]:
     """Files that are a method with other settings: its name."""
-    names = sorted({*methods()} - {*METHODS} - {*staged()})
+    names = sorted({*methods()} - {*method_keys()} - {*staged()})
     return {name: of_method(name, "", [])["method"][0]["name"] for name in names}
 
 

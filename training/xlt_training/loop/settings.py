@@ -1,5 +1,5 @@
 """What a config may say, but for its methods. No torch here, which takes seconds to import: a typo is
-told before that."""
+told before that (``loop/early.py``)."""
 
 from __future__ import annotations
 
@@ -7,18 +7,15 @@ import dataclasses
 import math
 import types
 import typing
-from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
-from xlt_serve.errors import ConfigError
 from xlt_training.data.task_config import OWN, TaskConfig
 from xlt_training.data.tasks import TASKS
-from xlt_training.loop import toml_tables
 from xlt_training.loop.toml_tables import unknown
 
 KEYS = ("encoder", "task", "train", "seed", "select", "method", "stage")
+STAGE_KEYS = ("train", "method", "select")
 
 FREEZE_ALL = 1000
 """More layers than any encoder has."""
@@ -89,24 +86,6 @@ def defaults(encoder: str) -> dict[str, Any]:
             "freeze": 0,
         }
     return {"epochs": 5, "learning_rate": 2e-5, "batch_size": 32, "warm_up": 0.1}
-
-
-def check(file: Path, overrides: Sequence[str]) -> None:
-    """A ConfigError for what is wrong in a config's own keys, ``[task]`` and ``[train]``."""
-    table, problems = toml_tables.read(file), list[str]()
-    for each in overrides:
-        if not each.startswith(("method.", "stage.")):
-            toml_tables.override(table, each, problems)
-    problems += [unknown(key, None, KEYS) for key in table if key not in KEYS]
-    for name, kind in (("task", TaskConfig), ("train", TrainConfig)):
-        if isinstance(table.get(name), dict):
-            made = parse(kind, table[name], f"{name}.", problems)
-            if isinstance(made, TaskConfig):
-                problems += task_problems(made)
-            elif isinstance(made, TrainConfig):
-                problems += [f"{name}.{problem}" for problem in made.problems()]
-    if problems:
-        raise ConfigError(file, problems)
 
 
 def task_problems(task: TaskConfig) -> list[str]:

@@ -35,7 +35,7 @@ from xlt_training.data.translations import translated_source
 from xlt_training.loop import evaluate
 from xlt_training.loop import model as models
 from xlt_training.loop.class_weights import refuse_unknown, weights_of
-from xlt_training.loop.config import Config, Stage
+from xlt_training.loop.config import Config, Stage, is_head_alone
 from xlt_training.loop.interruption import Interruption
 from xlt_training.loop.learner import (
     Bar,
@@ -171,6 +171,15 @@ class StageRun:
     context: Context
     folder: Path
 
+    @property
+    def name(self) -> str:
+        """For a reader; empty where there is no other stage to take it for."""
+        stages = self.config.stages
+        if len(stages) == 1:
+            return ""
+        head = self.number == 0 and is_head_alone(self.stage)
+        return f"stage {self.number + 1} of {len(stages)}{' (head alone)' if head else ''}"
+
 
 @contextmanager
 def as_before(model: Classifier) -> Iterator[None]:
@@ -220,7 +229,7 @@ def run_stage(
         train_dataset=train_set,
         eval_dataset=dev_set,
         compute_metrics=dev_score,
-        callbacks=[Report(), interruption, *loggers(run.folder.parent / "logs")],
+        callbacks=[Report(run.name), interruption, *loggers(run.folder.parent / "logs")],
     )
     trainer.remove_callback(PrinterCallback)
     if trainer.pop_callback(ProgressCallback):
