@@ -28,6 +28,7 @@ from transformers.utils.hub import cached_file
 
 from xlt_serve.errors import DataError, UsageError
 from xlt_training.data import Splits, left_out, opened, recorded
+from xlt_training.data.trained_on import trained_on
 from xlt_training.data.translations import translated_source
 from xlt_training.loop import evaluate
 from xlt_training.loop import model as models
@@ -63,6 +64,7 @@ def train(config: Config, out: Path, judge: bool = True) -> dict[str, Any]:
         return done
     data = opened(config.task)
     source_set, dev_set = source_examples(config, data)
+    learnt_from = trained_on(config.task, source_set)  # now: files may be moved while it trains
     targets = data.languages("dev")
     labels = sorted({example.label for example in source_set})
     refuse_unknown([stage.train.class_weights for stage in config.stages], labels)
@@ -100,7 +102,7 @@ def train(config: Config, out: Path, judge: bool = True) -> dict[str, Any]:
     fitted = {} if config.task.fold else fitted_by_methods(config, data, out)
     if is_first_process():
         description = _description(config, source_set, model, fitted)
-        models.save(out, model, description)
+        models.save(out, model, dataclasses.replace(description, trained_on=learnt_from))
         draw(log, out / "curves.png")
     metrics = _metrics(config, log, model, data if judge else None)
     if is_first_process():
