@@ -36,7 +36,6 @@ from xlt_training.loop.class_weights import refuse_unknown, weights_of
 from xlt_training.loop.config import Config, Stage
 from xlt_training.loop.interruption import Interruption
 from xlt_training.loop.learner import (
-    Bar,
     Batches,
     Learner,
     ObjectiveTrainer,
@@ -47,6 +46,7 @@ from xlt_training.loop.learner import (
 from xlt_training.loop.method import Context
 from xlt_training.loop.network import Classifier
 from xlt_training.loop.pretrained import check, resolve
+from xlt_training.loop.progress import Bar
 from xlt_training.loop.report import draw, loggers, overview
 from xlt_training.loop.settings import TrainConfig
 from xlt_training.loop.types import Example
@@ -208,7 +208,7 @@ def run_stage(
     )
     trainer.remove_callback(PrinterCallback)
     if trainer.pop_callback(ProgressCallback):
-        trainer.add_callback(Bar)
+        trainer.add_callback(Bar(trainer.terms))
     resumed = _resumable(checkpoints)
     if resumed and is_first_process():
         print(f"resuming at step {resumed.rpartition('-')[2]}", file=sys.stderr)
