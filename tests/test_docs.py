@@ -13,7 +13,7 @@ from xlt_serve.cli.main import COMMANDS
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 COMMAND = re.compile(r"\bxlt ([a-z]+(?:\|[a-z]+)*)((?: [^`\n|#]*)?)")
-VARIABLE = re.compile(r"\bXLT_[A-Z][A-Z_]+[A-Z]\b")
+VARIABLE = re.compile(r"\b(?:XLT|OTEL)_[A-Z][A-Z_]+[A-Z]\b")
 
 
 def prose(page: Path) -> str:

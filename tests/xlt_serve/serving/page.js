@@ -67,6 +67,7 @@ const settle = async () => { for (let n = 0; n < 50; n += 1) await new Promise(s
 const look = () => ({
   title: document.title, heading: byId.heading.textContent, about: byId.about.textContent, judged: byId.judged.textContent,
   languages: byId.languages.seen(), status: byId.status.textContent, answers: byId.answers.seen(),
+  placeholder: byId.text.placeholder, examples: byId.examples.children.map(c => [c.lang, c.textContent, c.title]),
   foot: byId.foot.textContent, busy: byId.go.disabled, modes: byId.modes.textContent,
 });
 

@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 
 from tests.xlt_serve.serving.conftest import Local, Start, valid
+from xlt_serve.bundle import MANIFEST
+from xlt_serve.bundle import MODELS as SHIPPED
 from xlt_serve.serving.admission import Limits
 from xlt_serve.serving.app import PAGE
 
@@ -106,6 +108,61 @@ def test_a_bundle_that_nobody_judged_says_so(models: Any) -> None:
         made["models"][0]["manifest"] = odd
         [seen] = played({MODELS: [ok(made)]}, [])["seen"]
         assert seen["heading"] == "mood"
+
+
+def shown(manifest: dict[str, Any]) -> tuple[list[str], str]:
+    """The languages of the examples, and what stands in the empty field."""
+    models = {"models": [{"name": "a", "manifest": manifest}]}
+    [seen] = played({MODELS: [ok(models)]}, [])["seen"]
+    return [language for language, *_ in seen["examples"]], seen["placeholder"]
+
+
+def judged(*languages: str) -> dict[str, Any]:
+    return {"dev": {language: {"accuracy": 0.5, "count": 9} for language in languages}}
+
+
+def kept(*languages: str) -> dict[str, Any]:
+    return {"trimmed": {"languages": list(languages)}}
+
+
+def test_examples_are_of_languages_that_the_bundle_knows() -> None:
+    shop = {"scores": judged("de", "en", "fr"), "checks": kept("en", "de"), "languages": ["en"]}
+    assert shown(shop) == (["de", "en"], "A text in German or English …")
+    assert shown({"checks": kept("en", "de")}) == (["en", "de"], "A text in English or German …")
+    assert shown({"scores": judged("pt-BR")})[0] == ["pt-BR"]
+    assert shown({"languages": ["en"]}) == (["en"], "A text in English …")
+    assert shown({"scores": judged("yo")}) == ([], "A text in Yoruba …")  # no sentence in it
+    assert shown({}) == ([], "A text …")
+    many = shown({"scores": judged("ar", "bg", "de", "el", "en", "es", "fr", "hi")})[1]
+    assert (
+        many == "A text in Arabic, Bulgarian, German, Greek, English, Spanish or 2 more languages …"
+    )
+
+
+def test_an_example_is_asked_and_changes_with_the_model() -> None:
+    pair = {"labels": ["same", "other"], "pair": True, "languages": ["de"]}
+    models = [
+        {"name": "a", "manifest": {"languages": ["en", "it"]}},
+        {"name": "b", "manifest": pair},
+    ]
+    steps: list[dict[str, Any]] = [
+        {"press": "italiano"},
+        {"set": {"model": "b"}, "change": "model"},
+        {"press": "Deutsch"},
+    ]
+    found = played({MODELS: [ok({"models": models})]}, steps)
+    first, _, after, _ = found["seen"]
+    assert [name for _, name, _ in first["examples"]] == ["English", "italiano"]
+    assert [name for _, name, _ in after["examples"]] == ["Deutsch"]
+    _, one, two = (request["body"] for request in found["requests"])
+    assert one["texts"] == [first["examples"][1][2]]
+    [[text, second]] = two["pairs"]
+    assert text == after["examples"][0][2] != second
+
+
+def test_every_language_of_the_shipped_bundle_has_an_example() -> None:
+    manifest = json.loads((SHIPPED / "topics" / MANIFEST).read_text(encoding="utf-8"))
+    assert shown(manifest)[0] == list(manifest["scores"]["dev"])
 
 
 def test_results_go_when_the_model_changes(two: Local, models: Any) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from xlt_serve.bundle import Manifest
 
 NAME = "README.md"
+MOST_LABELS = 20
 
 
 def card(manifest: Manifest) -> str:
@@ -38,9 +39,20 @@ def _about(manifest: Manifest) -> str:
     lines = [
         f"Classifies {kind}, of which it reads {manifest.max_length} tokens, by these labels: "
         f"{', '.join(manifest.labels)}.",
-        f"Trained on labels in `{manifest.source_language}`. ONNX graphs: {graphs}.",
+        f"Trained on labels in {_languages(manifest)}. ONNX graphs: {graphs}.",
     ]
     return "\n".join([*lines, *([manifest.notes] if manifest.notes else [])])
+
+
+def _languages(manifest: Manifest) -> str:
+    """Those that it was trained on."""
+    rows = _trained_on(manifest).get("rows", {})
+    return ", ".join(f"`{language}`" for language in rows or [manifest.source_language])
+
+
+def _trained_on(manifest: Manifest) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = manifest.checks.get("trained_on", {})
+    return found
 
 
 def _scores(manifest: Manifest) -> str:
@@ -55,11 +67,15 @@ def _scores(manifest: Manifest) -> str:
 
 def _table(scores: Mapping[str, Mapping[str, Any]]) -> list[str]:
     answered = any("answered" in row for row in scores.values())
-    head = "| language | rows | accuracy | commonest label | calibration error |"
+    balanced = any("macro_f1" in row for row in scores.values())
+    head = "| language | rows | accuracy |" + (" macro-F1 |" if balanced else "")
+    head += " commonest label | calibration error |"
     head += " answered | of these wrong |" if answered else ""
     out = [head, "|---" * (head.count("|") - 1) + "|"]
     for language, row in scores.items():
         cells = [language, f"{row['count']:,.0f}", f"{row['accuracy']:.3f}"]
+        if balanced:
+            cells.append(f"{row['macro_f1']:.3f}" if "macro_f1" in row else "")
         cells.append(f"{row['majority']:.3f}" if "majority" in row else "")
         cells.append(f"{row['ece']['value']:.3f}" if "ece" in row else "")
         if answered:
@@ -74,6 +90,7 @@ def _made(manifest: Manifest) -> str:
     methods = ", then ".join("+".join(m["name"] for m in s["methods"]) or "vanilla" for s in stages)
     lines = [
         f"- task: {manifest.task}",
+        *_rows(_trained_on(manifest)),
         f"- encoder: {manifest.method.get('encoder', 'unknown')}",
         f"- methods: {methods or 'unknown'}",
     ]
@@ -81,6 +98,22 @@ def _made(manifest: Manifest) -> str:
         lines.append(f"- trained under {kind} noise of {manifest.noise.get('scale')}")
     packages = ", ".join(f"{name} {version}" for name, version in manifest.packages.items())
     return "\n".join([*lines, f"- packages: {packages}"])
+
+
+def _rows(learnt_from: Mapping[str, Any]) -> list[str]:
+    """Which files, how many rows in which languages, how many of each label; of old bundles nothing."""
+    lines = []
+    if files := learnt_from.get("files"):
+        named = (f"{', '.join(names)} ({split})" for split, names in files.items())
+        lines.append(f"- files: {'; '.join(named)}")
+    if rows := learnt_from.get("rows"):
+        counts = ", ".join(f"{language} {count:,}" for language, count in rows.items())
+        lines.append(f"- trained on {sum(rows.values()):,} rows: {counts}")
+    if labels := learnt_from.get("labels"):
+        shown = [f"{label} {count:,}" for label, count in labels.items()]
+        more = f", and {len(shown) - MOST_LABELS} more" if len(shown) > MOST_LABELS else ""
+        lines.append(f"- rows of each label: {', '.join(shown[:MOST_LABELS])}{more}")
+    return lines
 
 
 def _limits(manifest: Manifest, judged: list[str]) -> str:

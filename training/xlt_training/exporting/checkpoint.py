@@ -197,6 +197,8 @@ def attempt(source: Loaded, order: Order, folder: Path) -> Path:
     checks: dict[str, Any] = {
         "shapes": {g: check_shapes(g, model, source.methods, folder, precision) for g in traced}
     }
+    if source.description.trained_on:
+        checks["trained_on"] = source.description.trained_on
     if source.trimmed:
         checks["trimmed"] = source.trimmed | {"languages": list(order.trim_vocab)}
     if order.tensorrt:

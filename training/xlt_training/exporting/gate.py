@@ -16,6 +16,8 @@ from xlt_serve import calibration as calibrate
 from xlt_serve.classifier import Classifier as Served
 from xlt_serve.errors import DataError, ExportRefused, UsageError
 from xlt_serve.evaluation import distance
+from xlt_serve.evaluation.scores import confusion
+from xlt_serve.evaluation.scores import macro_f1 as macro_f1_of
 from xlt_serve.runtime.runners import Runner, Runners
 from xlt_serve.runtime.steps import RunRequest
 from xlt_serve.smoothing.noise import Noise
@@ -138,6 +140,8 @@ def judge(
     for language, row in scores.items():
         dev = texts[language].dev
         row["majority"] = Counter(each.label for each in dev).most_common(1)[0][1] / len(dev)
+        best = on_dev["plain"][language].mean(axis=1).argmax(axis=1)
+        row["macro_f1"] = macro_f1([each.label for each in dev], best, description.labels)
     if target_error is not None and "plain" in calibration:
         set_threshold(calibration["plain"], scores, on_dev["plain"], truth, source, target_error)
     lengths = [len(piece.ids) for language in pieces.values() for piece in language]
@@ -343,6 +347,13 @@ def scored(
         out[name] = {"value": measure(given, labels), "low": low, "high": high}
     out["risk_coverage"] = [asdict(point) for point in calibrate.risk_coverage(given, labels)]
     return out
+
+
+def macro_f1(truth: Sequence[str], best: np.ndarray, labels: Sequence[str]) -> float:
+    """As ``xlt eval`` counts it: labels that the model does not know are labels, too."""
+    every = (*labels, *sorted({*truth} - {*labels}))
+    numbers = np.array([every.index(label) for label in truth])
+    return macro_f1_of(confusion(numbers, best, len(every)))
 
 
 def set_threshold(

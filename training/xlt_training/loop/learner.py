@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import EvalPrediction, ProgressCallback, Trainer, TrainerCallback
+from tqdm import tqdm
+from transformers import EvalPrediction, Trainer, TrainerCallback
 from transformers.trainer_pt_utils import LengthGroupedSampler
 
 from xlt_serve.calibration import negative_log_likelihood, softmax
@@ -109,7 +110,7 @@ class ObjectiveTrainer(Trainer):
         super().__init__(**settings)
         self.group_by_length = group_by_length
         self.loss_is_scaled_for_ga = False  # ours is the mean over the batch
-        self._terms: dict[str, list[torch.Tensor]] = defaultdict(list)
+        self.terms: dict[str, list[torch.Tensor]] = defaultdict(list)
 
     def compute_loss(
         self,
@@ -123,20 +124,20 @@ class ObjectiveTrainer(Trainer):
         if return_outputs:  # evaluation
             loss = torch.nn.functional.cross_entropy(out.logits, inputs["labels"])
             return loss, {"loss": loss, "logits": out.logits}
-        if self.state.global_step == 0 and not self._terms:
+        if self.state.global_step == 0 and not self.terms:
             check_terms(out)
         for name, value in out.terms.items():
-            self._terms[name].append(value.detach())
+            self.terms[name].append(value.detach())
         for name, figure in out.figures.items():
-            self._terms[f"figure/{name}"].append(torch.tensor(figure))
+            self.terms[f"figure/{name}"].append(torch.tensor(figure))
         return out.total
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         if "loss" in logs:
-            for name, values in self._terms.items():
+            for name, values in self.terms.items():
                 key = name if name.startswith("figure/") else f"term/{name}"
                 logs[key] = float(torch.stack(values).mean())
-            self._terms.clear()
+            self.terms.clear()
         super().log(logs, start_time)
 
     def _get_train_sampler(self, train_dataset: Any = None) -> torch.utils.data.Sampler[int] | None:
@@ -167,13 +168,6 @@ class ObjectiveTrainer(Trainer):
         return self.optimizer
 
 
-class Bar(ProgressCallback):
-    """The bar with its rate and the time that is left; what is logged is ``Report``'s to say."""
-
-    def on_log(self, *given: Any, **named: Any) -> None:
-        pass
-
-
 class Report(TrainerCallback):
     """A line for each epoch: the loss, its terms by name, the score on dev. ``stage``: which one it is,
     where there are several; each counts its epochs from the start."""
@@ -195,7 +189,7 @@ class Report(TrainerCallback):
         else:
             return
         place = f"{self.before}epoch {logs['epoch']:.2f} step {state.global_step}"
-        print(f"{place}: {said}", file=sys.stderr)
+        tqdm.write(f"{place}: {said}", file=sys.stderr)  # above the bar, where there is one
 
 
 def check_terms(loss: Loss) -> None:

@@ -27,7 +27,8 @@ SLOTS = "slots.safetensors"
 @dataclass(frozen=True)
 class Description:
     """What a checkpoint is for; everything else stands in transformers' own files. ``fitted``: numbers
-    for serving, by mode, which methods have found."""
+    for serving, by mode, which methods have found. ``trained_on``: rows, labels and files, for the
+    bundle's card."""
 
     task: str
     pair: bool
@@ -36,6 +37,7 @@ class Description:
     max_length: int
     config: dict[str, Any] = field(default_factory=dict)
     fitted: dict[str, dict[str, float]] = field(default_factory=dict)
+    trained_on: dict[str, Any] = field(default_factory=dict)
 
 
 def build(encoder: str, labels: list[str], max_length: int) -> Classifier:

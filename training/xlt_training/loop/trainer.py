@@ -31,6 +31,7 @@ from transformers.utils.hub import cached_file
 
 from xlt_serve.errors import DataError, UsageError
 from xlt_training.data import Splits, TaskConfig, left_out, opened, recorded
+from xlt_training.data.trained_on import trained_on
 from xlt_training.data.translations import translated_source
 from xlt_training.loop import evaluate
 from xlt_training.loop import model as models
@@ -38,7 +39,6 @@ from xlt_training.loop.class_weights import refuse_unknown, weights_of
 from xlt_training.loop.config import Config, Stage, is_head_alone
 from xlt_training.loop.interruption import Interruption
 from xlt_training.loop.learner import (
-    Bar,
     Batches,
     Learner,
     ObjectiveTrainer,
@@ -49,6 +49,7 @@ from xlt_training.loop.learner import (
 from xlt_training.loop.method import Context
 from xlt_training.loop.network import Classifier
 from xlt_training.loop.pretrained import check, resolve
+from xlt_training.loop.progress import Bar
 from xlt_training.loop.report import draw, loggers, overview
 from xlt_training.loop.settings import TrainConfig
 from xlt_training.loop.types import Example
@@ -66,6 +67,7 @@ def train(config: Config, out: Path, judge: bool = True) -> dict[str, Any]:
         return done
     data = opened(config.task)
     source_set, dev_set, labels = source_examples(config, data)
+    learnt_from = trained_on(config.task, source_set)  # now: files may be moved while it trains
     targets = data.languages("dev")
     refuse_unknown([stage.train.class_weights for stage in config.stages], labels)
     set_seed(config.seed)
@@ -103,7 +105,7 @@ def train(config: Config, out: Path, judge: bool = True) -> dict[str, Any]:
     fitted = {} if config.task.fold else fitted_by_methods(config, data, out)
     if is_first_process():
         description = _description(config, source_set, model, fitted)
-        models.save(out, model, description)
+        models.save(out, model, dataclasses.replace(description, trained_on=learnt_from))
         draw(log, out / "curves.png")
     metrics = _metrics(config, log, model, data if judge else None)
     if is_first_process():
@@ -233,7 +235,7 @@ def run_stage(
     )
     trainer.remove_callback(PrinterCallback)
     if trainer.pop_callback(ProgressCallback):
-        trainer.add_callback(Bar)
+        trainer.add_callback(Bar(trainer.terms))
     resumed = _resumable(checkpoints)
     if resumed and is_first_process():
         print(f"resuming at step {resumed.rpartition('-')[2]}", file=sys.stderr)
