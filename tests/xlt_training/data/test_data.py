@@ -152,6 +152,22 @@ def test_hub_rows_put_class_numbers_back_into_names() -> None:
         hub_rows(HubSource("x/y", {"text": "text", "label": "label"}), "dev", "de", load)
 
 
+def test_hub_rows_without_label_or_text_are_bad_rows() -> None:
+    from datasets import ClassLabel, Dataset, Features, Value
+
+    features = Features({"text": Value("string"), "label": ClassLabel(names=["no", "yes"])})
+    made = Dataset.from_dict(
+        {"text": ["a", None, "c", "d"], "label": [1, 0, -1, None]}, features=features
+    )
+    source = HubSource("x/y", {"text": "text", "label": "label"})
+    rows = hub_rows(source, "test", "en", lambda *_, **__: made)
+    with pytest.raises(
+        DataError,
+        match="3 bad rows: row 2: has an empty text; row 3: has an empty label; row 4: .* label",
+    ):
+        to_examples(rows, Columns(), "en", "x/y test en")
+
+
 def test_no_network_is_a_clear_error() -> None:
     with pytest.raises(DataError, match=r"can't be loaded from the hub.*give a folder"):
         load_split("sib200", "hub", "dev", "en")

@@ -27,7 +27,8 @@ class HubSource:
 def hub_rows(
     source: HubSource, split: str, language: str, load: Callable[..., Any] | None = None
 ) -> list[dict[str, str]]:
-    """Rows under our column names, class numbers put back into their names."""
+    """Rows under our column names, class numbers put back into their names. What a row has not is empty:
+    a null, and the class -1, which stands for no label."""
     load = load or _load_dataset()
     theirs = source.splits.get(split, {"dev": "validation"}.get(split, split))
     config = source.configs.get(language, language)
@@ -45,9 +46,13 @@ def hub_rows(
     names = getattr(dataset.features[source.columns["label"]], "names", None)
     rows = []
     for record in dataset:
-        row = {ours: str(record[column]) for ours, column in source.columns.items()}
+        row = {
+            ours: "" if record[column] is None else str(record[column])
+            for ours, column in source.columns.items()
+        }
         if names is not None:
-            row["label"] = names[record[source.columns["label"]]]
+            number = record[source.columns["label"]]
+            row["label"] = "" if number is None or number < 0 else names[number]
         rows.append(row)
     return rows
 
