@@ -139,8 +139,10 @@ def opened(task: TaskConfig) -> Splits:
         )
     if task.name == "hub":
         roles = {"text": task.text, "label": task.label, "pair": task.pair, "id": task.id}
+        roles["language"] = task.language
         named = {role: column for role, column in roles.items() if column}
-        return OwnHub(HubSource(task.data, named, task.configs, task.splits))
+        source = HubSource(task.data, named, task.configs, task.splits)
+        return OwnHub(source, (task.source, *task.supervised), task.skip_bad, task.held_out)
     return NamedTask(task.name, task.data)
 
 
