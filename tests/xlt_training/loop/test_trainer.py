@@ -16,7 +16,8 @@ from xlt_training.data import load_split, opened
 from xlt_training.exporting import trained
 from xlt_training.loop import config, fisher, model, trainer
 from xlt_training.loop.learner import Grouped, Learner, dev_score, tensors
-from xlt_training.loop.report import curves
+from xlt_training.loop.report import curves, overview
+from xlt_training.loop.types import Example
 from xlt_training.methods.xmixup import XMixup
 
 from xlt_serve.errors import DataError, UsageError
@@ -243,6 +244,17 @@ def test_curves_put_stages_one_after_the_other() -> None:
         "b": [(3.0, 1.0)],
         "ratio": [(3.0, 0.2)],
     }
+
+
+def test_dev_labels_that_training_lacks_are_named() -> None:
+    train = [Example("a", "x", "en"), Example("b", "y", "en")]
+    dev = {
+        "de": [Example("c", "X", "de"), Example("d", "X", "de"), Example("e", "x", "de")],
+        "en": [Example("f", "y", "en"), Example("g", "z", "en")],
+    }
+    told = overview(train, dev["en"], dev)[-1]
+    assert told.startswith("! dev labels that training lacks: X 2 (de), z 1 (en); ")
+    assert not any("lacks" in line for line in overview(train, train, {"en": train}))
 
 
 def test_the_same_seed_gives_the_same_weights(

@@ -29,7 +29,7 @@ LOOKED_AT = 500
 @dataclass(frozen=True)
 class Survey:
     """Of rows that can be read. ``conflicts``: texts with several labels; ``leaks``: texts of the dev rows
-    that are trained on."""
+    that are trained on; ``strange``: labels of the dev rows that no train row has."""
 
     rows: int
     labels: dict[str, int]
@@ -38,6 +38,7 @@ class Survey:
     conflicts: list[str]
     long: int
     leaks: list[str] = field(default_factory=list)
+    strange: dict[str, int] = field(default_factory=dict)
 
     def lines(self) -> list[str]:
         """For a reader: counts first, then what to look at."""
@@ -62,24 +63,36 @@ class Survey:
             out.append(f"! {self.long} texts of over {LONG} characters: training reads 128 tokens")
         if self.leaks:
             out.append(f"! {len(self.leaks)} dev texts are trained on: {_some(self.leaks)}")
+        if self.strange:
+            told = ", ".join(f"{label} {count}" for label, count in self.strange.items())
+            out.append(f"! dev labels that the train rows lack: {told}")
         return out
 
 
 def survey(train: Sequence[Labelled], dev: Sequence[Labelled] = (), told: bool = False) -> Survey:
     """``told``: the rows say their language themselves."""
-    labels: dict[tuple[str, str | None], Counter[str]] = defaultdict(Counter)
+    labels: dict[tuple[str, ...], Counter[str]] = defaultdict(Counter)
     for row in train:
-        labels[row.text.strip(), row.pair][row.label] += 1
-    seen = {row.text.strip() for row in train}
+        labels[_texts(row)][row.label] += 1
+    seen = {_texts(row) for row in train}
     return Survey(
         rows=len(train),
         labels=_ordered(Counter(row.label for row in train)),
         languages=languages_of(train, told),
         duplicates=sum(sum(found.values()) - len(found) for found in labels.values()),
-        conflicts=[text for (text, _), found in labels.items() if len(found) > 1],
+        conflicts=[" | ".join(texts) for texts, found in labels.items() if len(found) > 1],
         long=sum(len(row.text) > LONG for row in train),
-        leaks=sorted({row.text.strip() for row in dev} & seen),
+        leaks=sorted(" | ".join(texts) for texts in {_texts(row) for row in dev} & seen),
+        strange=_ordered(
+            Counter(r.label for r in dev) - Counter({r.label: len(dev) for r in train})
+        ),
     )
+
+
+def _texts(row: Labelled) -> tuple[str, ...]:
+    """What makes a row the same as another: of a pair both texts."""
+    both = (row.text,) if row.pair is None else (row.text, row.pair)
+    return tuple(text.strip() for text in both)
 
 
 def _ordered(counts: Counter[str]) -> dict[str, int]:

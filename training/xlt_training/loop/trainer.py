@@ -67,7 +67,6 @@ def train(config: Config, out: Path, judge: bool = True) -> dict[str, Any]:
     source_set, dev_set = source_examples(config, data)
     rows = digests_of(source_set, data)
     refuse_other_rows(out, before.get("data"), rows)
-    targets = data.languages("dev")
     labels = sorted({example.label for example in source_set})
     refuse_unknown([stage.train.class_weights for stage in config.stages], labels)
     set_seed(config.seed)
@@ -77,7 +76,8 @@ def train(config: Config, out: Path, judge: bool = True) -> dict[str, Any]:
     noted = stamp(config) | {"data": rows}
     if is_first_process():  # not before data and encoder were found: a wrong call leaves no trace
         _write(out / RUN, noted)
-        print("\n".join(overview(source_set, dev_set, targets)), file=sys.stderr)
+        judged = {language: data.load("dev", language) for language in data.languages("dev")}
+        print("\n".join(overview(source_set, dev_set, judged)), file=sys.stderr)
     several = len(config.stages) > 1
     context = dataclasses.replace(
         told(config, data),
