@@ -57,6 +57,13 @@ def quality(manifest: Manifest) -> dict[str, str]:
     out: dict[str, str] = {}
     for split, scores in manifest.scores.items():
         out[split] = "  ".join(f"{lg} {row['accuracy']:.2f}" for lg, row in scores.items())
+        if some := {
+            lg: row for lg, row in scores.items() if row.get("there", 0) > row.get("count", 0)
+        }:
+            rows = "  ".join(
+                f"{lg} {row['count']:,} of {row['there']:,}" for lg, row in some.items()
+            )
+            out[f"{split} rows"] = f"{rows} (drawn, of each label its share)"
     judged = {language for scores in manifest.scores.values() for language in scores}
     if judged == {manifest.source_language} or not judged:
         told = f"judged in {manifest.source_language} alone" if judged else "not judged"

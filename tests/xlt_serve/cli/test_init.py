@@ -32,7 +32,9 @@ def test_it_sees_what_is_there(capsys: pytest.CaptureFixture[str], tmp_path: Pat
     rows += [("the match was good", "food", "en"), ("x " * 400, "rare", "en")]
     file = write(tmp_path / "in.csv", rows, "Review", "Topic", "lang", delimiter=";")
     dev = write(
-        tmp_path / "dev.csv", [("the goal was good", "sports", "en")], "Review", "Topic", "lang"
+        tmp_path / "dev.csv",
+        [("the goal was good", "sports", "en"), *[("other", "Sports", "en")] * 2],
+        *("Review", "Topic", "lang"),
     )
     out = tmp_path / "made.toml"
     code, told, err = run(capsys, "init", file, "--dev", dev, "--out", out)
@@ -48,6 +50,7 @@ def test_it_sees_what_is_there(capsys: pytest.CaptureFixture[str], tmp_path: Pat
         "! 1 texts have several labels: 'the match was good'",
         "! 1 texts of over 600 characters",
         "! 1 dev texts are trained on: 'the goal was good'",
+        "! dev labels that the train rows lack: Sports 2",
     ):
         assert line in told
     table = tomllib.loads(out.read_text())
@@ -61,6 +64,22 @@ def test_it_sees_what_is_there(capsys: pytest.CaptureFixture[str], tmp_path: Pat
         "source": "en",
     }
     assert '# supervised = ["de"]' in out.read_text()
+
+
+def test_a_pair_leaks_where_both_texts_are_trained_on(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    rows = [(text, f"it is {label}", label) for text, label in ROWS]
+    file = write(tmp_path / "in.csv", rows, "text", "second", "label")
+    first, *_ = rows
+    fresh = [(first[0], "it is another", "food")]
+    for name, dev, leaks in (("none", fresh, 0), ("one", [*fresh, first], 1)):
+        made = write(tmp_path / f"{name}.csv", dev, "text", "second", "label")
+        given = ("--pair", "second", "--dev", made, "--out", tmp_path / f"{name}.toml")
+        code, told, err = run(capsys, "init", file, *given)
+        assert code == 0, err
+        assert told.count("dev texts are trained on") == leaks
+    assert "! 1 dev texts are trained on: 'the match was good | it is sports'" in told
 
 
 def test_without_names_columns_are_guessed_and_languages_detected(

@@ -15,12 +15,15 @@ def test_what_is_left_unanswered_and_where_nobody_looked_is_told(bundle: Path) -
     found = quality(
         replace(
             manifest,
-            scores={"dev": {"en": {"accuracy": 0.6, "answered": answered}}},
+            scores={
+                "dev": {"en": {"accuracy": 0.6, "count": 300, "there": 2490, "answered": answered}}
+            },
             calibration={"plain": {"abstain_below": 0.7, "target_error": 0.2}},
             checks={"trimmed": {"languages": ["en", "de"]}},
         )
     )
     assert found["dev"] == "en 0.60"
+    assert found["dev rows"] == "en 300 of 2,490 (drawn, of each label its share)"
     assert found["languages"].startswith("judged in en alone")
     assert found["abstains"] == "below 0.700, for 20% errors in en"
     assert found["answers dev"] == "en 25% (12% wrong)"

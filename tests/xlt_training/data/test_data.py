@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import itertools
 import json
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
-from xlt_training.data import TASKS, languages, load_split
-from xlt_training.data.hub import HubSource, hub_rows
+from xlt_training.data import TASKS, TaskConfig, languages, load_split, opened
+from xlt_training.data.hub import HubSource, OwnHub, hub_rows
 from xlt_training.data.tasks import to_examples
 
 from xlt_serve.errors import DataError, UsageError
@@ -171,6 +173,60 @@ def test_hub_rows_put_class_numbers_back_into_names() -> None:
     assert asked == [("x/y", "german", "validation")]
     with pytest.raises(DataError, match="has no column 'text'"):
         hub_rows(HubSource("x/y", {"text": "text", "label": "label"}), "dev", "de", load)
+
+
+def test_hub_rows_without_label_or_text_are_bad_rows() -> None:
+    from datasets import ClassLabel, Dataset, Features, Value
+
+    features = Features({"text": Value("string"), "label": ClassLabel(names=["no", "yes"])})
+    made = Dataset.from_dict(
+        {"text": ["a", None, "c", "d"], "label": [1, 0, -1, None]}, features=features
+    )
+    source = HubSource("x/y", {"text": "text", "label": "label"})
+    rows = hub_rows(source, "test", "en", lambda *_, **__: made)
+    with pytest.raises(
+        DataError,
+        match=r"3 bad rows: row 2: has an empty text; row 3: has an empty label; row 4: .* label",
+    ):
+        to_examples(rows, Columns(), "en", "x/y test en")
+
+
+def test_a_dataset_of_the_hub_is_split_and_checked_as_files_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """``datasets`` reads a folder as it reads the hub; this one has no validation split, but a column of
+    languages and a bad row."""
+    from datasets import load_dataset
+
+    folder = tmp_path / "set"
+    folder.mkdir()
+    rows = [f"{lg} {n},{'ab'[n % 2]},{lg}" for lg in ("en", "de", "fr") for n in range(20)]
+    (folder / "train.csv").write_text("text,label,lang\n" + "\n".join([*rows, "x,,en"]))
+
+    def made(**given: object) -> OwnHub:
+        keys = {"source": "en", "supervised": ["de"], "language": "lang"} | given
+        found = opened(TaskConfig("hub", str(folder), configs={"all": "default"}, **keys))  # type: ignore[arg-type]
+        assert isinstance(found, OwnHub)
+        return replace(found, reader=partial(load_dataset, cache_dir=str(tmp_path / "cache")))
+
+    with pytest.raises(DataError, match=r"row 61: has an empty label.*task\.skip_bad=true"):
+        made().load("train", "en")
+    data = made(skip_bad=True, held_out=0.3)
+    assert data.languages("dev") == ["de", "en", "fr"]
+    for language in ("en", "de"):
+        kept, held = data.load("train", language), data.load("dev", language)
+        assert (len(kept), len(held)) == (14, 6)
+        assert {e.text for e in [*kept, *held]} == {f"{language} {n}" for n in range(20)}
+    assert len(data.load("dev", "fr")) == 20
+    assert capsys.readouterr().err.count("left out: ") == 1
+    with pytest.raises(DataError, match="has no dev rows in 'it'"):
+        data.load("dev", "it")
+    with pytest.raises(DataError, match=r"has no split 'validation'.*task\.splits\.dev"):
+        made(skip_bad=True, splits={"dev": "validation"}).load("dev", "en")
+    (folder / "validation.csv").write_text("text,label,lang\ndev,a,en\n")
+    given = made(skip_bad=True)
+    assert [e.text for e in given.load("dev", "en")] == ["dev"]
+    assert [len(given.load("train", lg)) for lg in ("en", "de")] == [20, 16]
 
 
 def test_no_network_is_a_clear_error() -> None:

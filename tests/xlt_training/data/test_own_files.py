@@ -74,7 +74,16 @@ def test_rows_of_languages_that_are_not_trained_on_are_judged_on(tmp_path: Path)
     alone = task(train=whole, language="lang")
     assert loaded(alone, "dev")["de"] == [text for text, _ in GERMAN]
     both = task(train=whole, language="lang", supervised=["de"])
-    assert set(loaded(both, "dev")) == {"en"}
+    kept, held = loaded(both, "train")["de"], loaded(both, "dev")["de"]
+    assert sorted(kept + held) == [text for text, _ in GERMAN]
+    assert len(held) == 2  # one of three of each label
+    assert len(loaded(both, "dev")["en"]) == 6
+    file = write(tmp_path / "dev.csv", ENGLISH[:4])
+    mixed = task(train=whole, dev={"en": file}, language="lang", supervised=["de"])
+    assert (loaded(mixed, "train")["de"], loaded(mixed, "dev")["de"]) == (kept, held)
+    assert len(loaded(mixed, "train")["en"]) == 40
+    given = task(train=whole, dev=whole, language="lang", supervised=["de"])
+    assert loaded(given, "train")["de"] == loaded(given, "dev")["de"] == [t for t, _ in GERMAN]
 
 
 def test_not_every_file_needs_the_column_of_languages_but_one_does(tmp_path: Path) -> None:

@@ -39,13 +39,15 @@ def test_what_nobody_knows_is_said(bundle: Path) -> None:
     told = card(
         replace(
             manifest,
-            scores={"dev": {"en": {"accuracy": 0.6, "count": 30, "answered": answered}}},
+            scores={
+                "dev": {"en": {"accuracy": 0.6, "count": 30, "there": 2490, "answered": answered}}
+            },
             calibration={"plain": {"abstain_below": 0.7}},
             checks={"trimmed": {"languages": ["en", "de"]}},
             pair=True,
         )
     )
-    assert "| en | 30 | 0.600 |  |  | 25.0% | 12.5% |" in told
+    assert "| en | 30 of 2,490 | 0.600 |  |  | 25.0% | 12.5% |" in told
     assert "no label below a probability of 0.700" in told
     assert "Scripts that en, de don't use" in told
     assert '("a text", "another")' in told

@@ -17,7 +17,8 @@ from xlt_training.exporting import checkpoint as export
 from xlt_training.exporting import trained
 from xlt_training.loop import config, fisher, model, trainer
 from xlt_training.loop.learner import Grouped, Learner, dev_score, tensors
-from xlt_training.loop.report import curves
+from xlt_training.loop.report import curves, overview
+from xlt_training.loop.types import Example
 from xlt_training.methods.xmixup import XMixup
 
 from xlt_serve import load
@@ -330,6 +331,17 @@ def test_curves_put_stages_one_after_the_other() -> None:
     }
 
 
+def test_dev_labels_that_training_lacks_are_named() -> None:
+    train = [Example("a", "x", "en"), Example("b", "y", "en")]
+    dev = {
+        "de": [Example("c", "X", "de"), Example("d", "X", "de"), Example("e", "x", "de")],
+        "en": [Example("f", "y", "en"), Example("g", "z", "en")],
+    }
+    told = overview(train, dev["en"], dev)[-1]
+    assert told.startswith("! dev labels that training lacks: X 2 (de), z 1 (en); ")
+    assert not any("lacks" in line for line in overview(train, train, {"en": train}))
+
+
 def test_the_same_seed_gives_the_same_weights(
     checkpoint: Path, config_file: Path, tmp_path: Path
 ) -> None:
@@ -451,6 +463,44 @@ def test_a_finished_run_is_not_repeated_and_another_config_is_refused(
         trainer.train(config.load(config_file, [*short, "seed=5"]), out)
 
 
+def test_a_run_on_other_rows_is_refused(
+    config_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whether it had ended or was stopped; one that did not record its rows is taken as it was."""
+    rows = [f"the {'goal' if n % 2 else 'soup'} was good {n},{'ab'[n % 2]}" for n in range(40)]
+    train, dev, out = tmp_path / "train.csv", tmp_path / "dev-de.csv", tmp_path / "run"
+    train.write_text("text,label\n" + "\n".join(rows))
+    dev.write_text("text,label\nsalt,a\nball,b\n")
+    own = ["task.name=files", f"task.train={train}", f"task.dev.de={dev}", "train.max_steps=1"]
+    made = config.load(config_file, own)
+    metrics = trainer.train(made, out)
+    noted = (out / "run.json").read_text()
+    assert set(json.loads(noted)["data"]) == {"train", "dev de", "dev en"}
+    capsys.readouterr()
+    assert trainer.train(made, out) == metrics
+    assert "was finished before, on the same rows; nothing is trained" in capsys.readouterr().err
+    dev.write_text("text,label\nsalt,b\nball,a\n")
+    with pytest.raises(UsageError, match=r"run on other rows \(dev de differ.*put the old rows"):
+        trainer.train(made, out)
+    train.write_text("text,label\n" + "\n".join(reversed(rows)))
+    (out / "metrics.json").unlink()  # as if it had been stopped
+    with pytest.raises(UsageError, match=r"other rows \(train, dev de, dev en differ.*--out"):
+        trainer.train(made, out)
+    old = json.loads(noted)
+    del old["data"]
+    (out / "run.json").write_text(json.dumps(old))
+    assert trainer.train(made, out) != metrics
+    assert json.loads((out / "run.json").read_text())["data"] != json.loads(noted)["data"]
+    (out / "run.json").write_text(json.dumps(old))
+    capsys.readouterr()
+    trainer.train(made, out)
+    assert "did not record its rows" in capsys.readouterr().err
+    (out / "run.json").write_text(noted)
+    dev.unlink()
+    assert trainer.train(made, out)
+    assert "its rows are not compared" in capsys.readouterr().err
+
+
 def test_a_run_on_other_weights_of_the_same_name_is_refused(
     config_file: Path, encoders: dict[str, Path], tmp_path: Path
 ) -> None:
@@ -469,7 +519,7 @@ def test_a_run_on_other_weights_of_the_same_name_is_refused(
     with pytest.raises(UsageError, match=r"encoder_weights differ"):
         trainer.train(made, out)
     # Checkpoints of before the weights were noted can be used, but not trained further.
-    del noted["encoder_weights"]
+    del noted["encoder_weights"], noted["data"]
     (out / "run.json").write_text(json.dumps(noted))
     assert model.load(out)[1].config == noted
     with pytest.raises(UsageError, match=r"encoder_weights differ"):

@@ -18,9 +18,9 @@ from xlt_training.loop.types import Example
 
 @dataclass
 class OwnFiles:
-    """``held_out``: without dev rows in the source language, the share of its train rows that are
-    taken for them. Without any dev rows, the train rows of languages that are not trained on
-    (``source`` and ``supervised`` are) stand in for those."""
+    """``held_out``: of a language that is trained on (``source`` and ``supervised`` are) and has no dev
+    rows, the share of its train rows that are taken for them. Without any dev rows, the train rows of
+    other languages stand in for those."""
 
     places: Mapping[str, Place]
     columns: Columns
@@ -39,11 +39,12 @@ class OwnFiles:
         found = set(self._given(split))
         if split == "dev":
             found.add(self.source)  # given or held out
+            found |= {*self.supervised} & {*self._given("train")}
         return sorted(found)
 
     def load(self, split: str, language: str) -> list[Example]:
-        if language == self.source and split in ("train", "dev") and self._holds_out:
-            kept, held = stratified(self._given("train").get(self.source, []), self.held_out)
+        if split in ("train", "dev") and self._holds_out(language):
+            kept, held = stratified(self._given("train").get(language, []), self.held_out)
             return kept if split == "train" else held
         there = self._given(split)
         if language not in there:
@@ -53,9 +54,11 @@ class OwnFiles:
             )
         return there[language]
 
-    @property
-    def _holds_out(self) -> bool:
-        return self.source not in self._given("dev")
+    def _holds_out(self, language: str) -> bool:
+        if language != self.source and language not in self._given("train"):
+            return False
+        trained = (self.source, *self.supervised)
+        return language in trained and language not in self._given("dev")
 
     def _given(self, split: str) -> dict[str, list[Example]]:
         """The rows of a split by language, as the files have them."""

@@ -29,7 +29,8 @@ LOOKED_AT = 500
 @dataclass(frozen=True)
 class Survey:
     """Of rows that can be read. ``conflicts``: texts with several labels; ``leaks``: texts of the dev rows
-    that are trained on; ``test_leaks``: of the test rows, that are trained on or among the dev rows."""
+    that are trained on; ``test_leaks``: of the test rows, that are trained on or among the dev rows;
+    ``strange``: labels of the dev rows that no train row has."""
 
     rows: int
     labels: dict[str, int]
@@ -39,6 +40,7 @@ class Survey:
     long: int
     leaks: list[str] = field(default_factory=list)
     test_leaks: list[str] = field(default_factory=list)
+    strange: dict[str, int] = field(default_factory=dict)
 
     def lines(self) -> list[str]:
         """For a reader: counts first, then what to look at."""
@@ -66,6 +68,9 @@ class Survey:
         if self.test_leaks:
             told = f"! {len(self.test_leaks)} test texts are trained on or dev texts"
             out.append(f"{told}: {_some(self.test_leaks)}")
+        if self.strange:
+            told = ", ".join(f"{label} {count}" for label, count in self.strange.items())
+            out.append(f"! dev labels that the train rows lack: {told}")
         return out
 
 
@@ -76,24 +81,37 @@ def survey(
     told: bool = False,
 ) -> Survey:
     """``told``: the rows say their language themselves."""
-    labels: dict[tuple[str, str | None], Counter[str]] = defaultdict(Counter)
+    labels: dict[tuple[str, ...], Counter[str]] = defaultdict(Counter)
     for row in train:
-        labels[row.text.strip(), row.pair][row.label] += 1
-    seen = texts(train)
+        labels[_texts(row)][row.label] += 1
+    seen = _all_texts(train)
     return Survey(
         rows=len(train),
         labels=_ordered(Counter(row.label for row in train)),
         languages=languages_of(train, told),
         duplicates=sum(sum(found.values()) - len(found) for found in labels.values()),
-        conflicts=[text for (text, _), found in labels.items() if len(found) > 1],
+        conflicts=[" | ".join(texts) for texts, found in labels.items() if len(found) > 1],
         long=sum(len(row.text) > LONG for row in train),
-        leaks=sorted(texts(dev) & seen),
-        test_leaks=sorted(texts(test) & (seen | texts(dev))),
+        leaks=_joined(seen & _all_texts(dev)),
+        test_leaks=_joined(_all_texts(test) & (seen | _all_texts(dev))),
+        strange=_ordered(
+            Counter(r.label for r in dev) - Counter({r.label: len(dev) for r in train})
+        ),
     )
 
 
-def texts(rows: Sequence[Labelled]) -> set[str]:
-    return {row.text.strip() for row in rows}
+def _all_texts(rows: Sequence[Labelled]) -> set[tuple[str, ...]]:
+    return {_texts(row) for row in rows}
+
+
+def _joined(found: set[tuple[str, ...]]) -> list[str]:
+    return sorted(" | ".join(texts) for texts in found)
+
+
+def _texts(row: Labelled) -> tuple[str, ...]:
+    """What makes a row the same as another: of a pair both texts."""
+    both = (row.text,) if row.pair is None else (row.text, row.pair)
+    return tuple(text.strip() for text in both)
 
 
 def _ordered(counts: Counter[str]) -> dict[str, int]:

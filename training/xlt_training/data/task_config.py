@@ -37,8 +37,8 @@ class TaskConfig:
     ``name = "hub"`` with a dataset of the Hugging Face hub. Paths are relative to where the command runs.
 
     ``train``, ``dev``, ``test``: a file (CSV, TSV, JSONL, Parquet), a pattern with ``{language}``, a folder
-    with a file for each language, or a table ``dev.de = "…"``. Without ``dev`` in the source language a
-    share of its train rows is held out for it; without any, train rows of other languages are judged on.
+    with a file for each language, or a table ``dev.de = "…"``. Without ``dev`` in a language that is
+    trained on a share of its train rows is held out; without any, train rows of others are judged on.
     """
 
     name: str  # a task that ships, or "files" or "hub" for data of one's own
@@ -56,7 +56,9 @@ class TaskConfig:
     language: str = ""  # column of the language, where a file has several
     configs: dict[str, str] = field(default_factory=dict)  # of name = "hub": language → config
     splits: dict[str, str] = field(default_factory=dict)  # of name = "hub": our split → theirs
-    held_out: float = 0.15  # share of the source's train rows to judge by, where it has no dev rows
+    held_out: float = (
+        0.15  # share of the train rows of a trained language, where it has no dev rows
+    )
     fold: str = ""  # "0/2": leave out the first of two parts of the train rows, chosen by their ids
     encoding: str = ""  # of files of one's own, as "cp1252"; "": detected
     delimiter: str = ""  # of CSV, as ";"; "": detected
@@ -137,8 +139,10 @@ def opened(task: TaskConfig) -> Splits:
         )
     if task.name == "hub":
         roles = {"text": task.text, "label": task.label, "pair": task.pair, "id": task.id}
+        roles["language"] = task.language
         named = {role: column for role, column in roles.items() if column}
-        return OwnHub(HubSource(task.data, named, task.configs, task.splits))
+        source = HubSource(task.data, named, task.configs, task.splits)
+        return OwnHub(source, (task.source, *task.supervised), task.skip_bad, task.held_out)
     return NamedTask(task.name, task.data)
 
 

@@ -12,6 +12,7 @@ from xlt_serve.files import labelled
 from xlt_serve.files.labelled import Columns
 from xlt_serve.files.rows import refuse
 from xlt_training.data.sentences import sentences
+from xlt_training.exporting.drawing import drawn
 from xlt_training.exporting.gate import Text
 from xlt_training.loop.model import Description
 from xlt_training.loop.types import Example
@@ -71,7 +72,7 @@ def shipped(description: Description, languages: Sequence[str]) -> dict[str, Tex
 
 
 def given(description: Description, rows: Rows, languages: Sequence[str]) -> dict[str, Text]:
-    """Up to ``MOST`` rows of each language."""
+    """Up to ``MOST`` rows of each language, of each label its share."""
     bad: list[str] = []
     found = labelled.read(rows.file, rows.columns, description.source_language, bad)
     refuse(rows.file, bad, "mend them, or leave them out of the file")
@@ -90,6 +91,7 @@ def given(description: Description, rows: Rows, languages: Sequence[str]) -> dic
         )
     out = {}
     for language, mine in judging.by_language(found).items():
-        examples = [Example(r.text, r.label, language, r.pair, r.id) for r in mine[:MOST]]
-        out[language] = Text(examples, []) if rows.columns.label else Text([], examples)
+        whole = [Example(r.text, r.label, language, r.pair, r.id) for r in mine]
+        examples = drawn(whole, MOST)
+        out[language] = Text(examples, [], len(whole)) if rows.columns.label else Text([], examples)
     return out

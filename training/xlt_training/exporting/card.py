@@ -73,7 +73,8 @@ def _table(scores: Mapping[str, Mapping[str, Any]]) -> list[str]:
     head += " answered | of these wrong |" if answered else ""
     out = [head, "|---" * (head.count("|") - 1) + "|"]
     for language, row in scores.items():
-        cells = [language, f"{row['count']:,.0f}", f"{row['accuracy']:.3f}"]
+        some = f" of {row['there']:,.0f}" if row.get("there", 0) > row["count"] else ""
+        cells = [language, f"{row['count']:,.0f}{some}", f"{row['accuracy']:.3f}"]
         if balanced:
             cells.append(f"{row['macro_f1']:.3f}" if "macro_f1" in row else "")
         cells.append(f"{row['majority']:.3f}" if "majority" in row else "")

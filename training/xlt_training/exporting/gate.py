@@ -24,6 +24,7 @@ from xlt_serve.smoothing.noise import Noise
 from xlt_serve.text.tokens import Piece
 from xlt_training.data import Splits, opened, recorded
 from xlt_training.exporting import invariance
+from xlt_training.exporting.drawing import drawn
 from xlt_training.loop import evaluate
 from xlt_training.loop.method import Pairing
 from xlt_training.loop.model import Description
@@ -37,10 +38,12 @@ BUDGET = 2048  # tokens of a batch
 
 @dataclass(frozen=True)
 class Text:
-    """Real text of one language: its dev examples, and some more whose labels are not looked at."""
+    """Real text of one language: its dev examples, and some more whose labels are not looked at. ``there``:
+    how many dev examples those were drawn of."""
 
     dev: list[Example]
     more: list[Example]
+    there: int = 0
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,7 @@ def real_text(
     of_interest: Sequence[str] = (),
     most: int = 300,
 ) -> dict[str, Text]:
-    """Up to ``most`` texts per language of the task (``only`` these languages and the source, if any
+    """Up to ``most`` texts per language of the task, of each label its share (``only`` these languages and the source, if any
     are named, else those ``of_interest`` that there are); {} if they are not there any more. ``data``: where they are now, of files of one's own
     the dev rows; "": where they were."""
     task = recorded({"name": description.task} | description.config.get("task", {}))
@@ -81,8 +84,10 @@ def real_text(
         for language in there:
             if wanted and language not in (*wanted, source):
                 continue
-            dev = examples.load("dev", language)[:most]
-            out[language] = Text(dev, _more(examples, language)[: most - len(dev)])
+            whole = examples.load("dev", language)
+            dev = drawn(whole, most)
+            more = drawn(_more(examples, language), most - len(dev))
+            out[language] = Text(dev, more, len(whole))
         return out
     except DataError as error:
         if data or "is not there" not in error.rule:  # what is there and wrong is not passed over
@@ -142,6 +147,7 @@ def judge(
         row["majority"] = Counter(each.label for each in dev).most_common(1)[0][1] / len(dev)
         best = on_dev["plain"][language].mean(axis=1).argmax(axis=1)
         row["macro_f1"] = macro_f1([each.label for each in dev], best, description.labels)
+        row["there"] = max(len(dev), texts[language].there)
     if target_error is not None and "plain" in calibration:
         set_threshold(calibration["plain"], scores, on_dev["plain"], truth, source, target_error)
     lengths = [len(piece.ids) for language in pieces.values() for piece in language]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,11 @@ from xlt_training.loop.types import Example
 MOST_LABELS = 20
 
 
-def overview(train: Sequence[Example], dev: Sequence[Example], judged: Sequence[str]) -> list[str]:
-    """What a run begins with: rows and labels."""
+def overview(
+    train: Sequence[Example], dev: Sequence[Example], judged: Mapping[str, Sequence[Example]]
+) -> list[str]:
+    """What a run begins with: rows and labels, and the labels that it can't learn. ``dev``: what epochs
+    are chosen by; ``judged``: all dev rows by language."""
     labels = Counter(example.label for example in train)
     shown = [f"{label} {count}" for label, count in labels.most_common(MOST_LABELS)]
     more = f", and {len(labels) - len(shown)} more" if len(labels) > len(shown) else ""
@@ -25,6 +28,21 @@ def overview(train: Sequence[Example], dev: Sequence[Example], judged: Sequence[
         f"train: {_rows(train)}; dev: {_rows(dev)}",
         f"labels: {', '.join(shown)}{more}",
         f"judged in the end: {', '.join(judged)}",
+        *_never_trained(labels, judged),
+    ]
+
+
+def _never_trained(known: Container[str], judged: Mapping[str, Sequence[Example]]) -> list[str]:
+    """Named however many they are: a label that is written otherwise in dev makes every score worse."""
+    found = {
+        lg: Counter(e.label for e in rows if e.label not in known) for lg, rows in judged.items()
+    }
+    told = [f"{lb} {n} ({lg})" for lg, counts in found.items() for lb, n in counts.most_common()]
+    if not told:
+        return []
+    return [
+        f"! dev labels that training lacks: {', '.join(told)}; no epoch is chosen by these rows, and in"
+        " the scores they are errors"
     ]
 
 

@@ -31,6 +31,7 @@ from transformers.utils.hub import cached_file
 
 from xlt_serve.errors import DataError, UsageError
 from xlt_training.data import Splits, TaskConfig, left_out, opened, recorded
+from xlt_training.data.digests import digests_of, refuse_other_rows
 from xlt_training.data.trained_on import trained_on
 from xlt_training.data.translations import translated_source
 from xlt_training.loop import evaluate
@@ -63,21 +64,24 @@ FOLDS = "folds"
 def train(config: Config, out: Path, judge: bool = True) -> dict[str, Any]:
     """Train, or go on where a stopped run left off; a finished run is returned as it is. ``judge``:
     score every language in the end; a benchmark that does it itself need not wait for it twice."""
-    if done := _finished(config, out):
+    before = _begun(config, out)
+    if done := _finished(config, out, before):
         return done
     data = opened(config.task)
     source_set, dev_set, labels = source_examples(config, data)
     learnt_from = trained_on(config.task, source_set)  # now: files may be moved while it trains
-    targets = data.languages("dev")
+    rows = digests_of(source_set, data)
+    refuse_other_rows(out, before.get("data"), rows)
     refuse_unknown([stage.train.class_weights for stage in config.stages], labels)
     set_seed(config.seed)
     most = max(stage.train.max_length for stage in config.stages)
     model = models.build(config.encoder, labels, most)
     model.encoding.check(dev_set)
-    noted = stamp(config)
+    noted = stamp(config) | {"data": rows}
     if is_first_process():  # not before data and encoder were found: a wrong call leaves no trace
         _write(out / RUN, noted)
-        print("\n".join(overview(source_set, dev_set, targets)), file=sys.stderr)
+        judged = {language: data.load("dev", language) for language in data.languages("dev")}
+        print("\n".join(overview(source_set, dev_set, judged)), file=sys.stderr)
     several = len(config.stages) > 1
     context = dataclasses.replace(
         told(config, data),
@@ -427,15 +431,15 @@ def _metrics(
     return out
 
 
-def _finished(config: Config, out: Path) -> dict[str, Any] | None:
-    """The metrics of a run that has ended; an error if ``out`` holds a run of another config, or on
-    other weights of the encoder."""
+def _begun(config: Config, out: Path) -> dict[str, Any]:
+    """What the run in ``out`` recorded, {} where there is none; an error if it is of another config, or
+    on other weights of the encoder."""
     if not out.exists() or not any(out.iterdir()):
-        return None
+        return {}
     if not (out / RUN).is_file():
         raise UsageError(out, "is not empty and holds no run", "give an empty or new --out")
     try:
-        before = json.loads((out / RUN).read_text(encoding="utf-8"))
+        before: dict[str, Any] = json.loads((out / RUN).read_text(encoding="utf-8"))
     except json.JSONDecodeError:
         raise UsageError(out / RUN, "is not JSON", "remove the folder and train again") from None
     now = stamp(config)
@@ -446,15 +450,37 @@ def _finished(config: Config, out: Path) -> dict[str, Any] | None:
         stage["methods"] = [_completed(each) for each in stage["methods"]]
     if "files" not in before:
         now.pop("files", None)
-    if before != now:
+    if {name: value for name, value in before.items() if name != "data"} != now:
         changed = ", ".join(sorted(key for key in now if now[key] != before.get(key)))
         raise UsageError(
             out, f"holds a run with another config ({changed} differ)", "give another --out"
         )
-    if (out / "metrics.json").is_file():
-        metrics: dict[str, Any] = json.loads((out / "metrics.json").read_text(encoding="utf-8"))
-        return metrics
-    return None
+    return before
+
+
+def _finished(config: Config, out: Path, before: dict[str, Any]) -> dict[str, Any] | None:
+    """The metrics of a run that has ended, on the rows that there are now as far as that can be told."""
+    if not before or not (out / "metrics.json").is_file():
+        return None
+    note = "it did not record its rows, so they are not compared"
+    if "data" in before:
+        note = "on the same rows"
+        try:
+            data = opened(config.task)
+            now = digests_of(source_examples(config, data)[0], data)
+        except DataError as error:  # who has the run may have no data any more
+            if not any(gone in error.rule for gone in ("is not there", "from the hub")):
+                raise
+            note = f"its rows are not compared ({error})"
+        else:
+            refuse_other_rows(out, before["data"], now)
+    if is_first_process():
+        print(
+            f"{out}: this run was finished before, {note}; nothing is trained, these are its scores",
+            file=sys.stderr,
+        )
+    metrics: dict[str, Any] = json.loads((out / "metrics.json").read_text(encoding="utf-8"))
+    return metrics
 
 
 def _completed(entry: dict[str, Any]) -> dict[str, Any]:
