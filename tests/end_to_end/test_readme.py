@@ -34,7 +34,10 @@ def cpu_seconds() -> float:
 
 def run(command: str, project: Path) -> str:
     """What a command prints; one that computes on and on is ended."""
-    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    environment = os.environ | {
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "OMP_WAIT_POLICY": "passive",  # a thread that waits for another would count as computing
+    }
     done = subprocess.run(
         ["bash", "-c", f"ulimit -t {MOST_CPU}\n{command}"],
         cwd=project,
