@@ -39,7 +39,13 @@ def add(commands: Any) -> None:
         help="default: those that the training methods call for",
     )
     sub.add_argument("--name", default="", help="default: the name of the folder")
-    sub.add_argument("--data", default="", metavar="DIR", help="default: the data of training")
+    sub.add_argument(
+        "--data",
+        default="",
+        metavar="PLACE",
+        help="a task's folder; of files of one's own the dev rows: a file, a folder, dev-{language}.csv "
+        "(default: the data of training)",
+    )
     sub.add_argument(
         "--agreement",
         type=float,

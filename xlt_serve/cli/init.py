@@ -103,7 +103,7 @@ def run(options: argparse.Namespace) -> None:
     print(f"columns     {_told(columns)}")
     print("\n".join(found.lines()))
     if bad:
-        print(f"! {len(bad)} bad rows are left out: {'; '.join(bad[:3])}")
+        print(f"! {len(bad)} bad rows are left out: {'; '.join(bad)}")
     out.write_text(
         config_of(
             options, out, columns, found, bool(columns.language) and columns.language in rows[0]

@@ -14,7 +14,7 @@ from xlt_serve.files.dialect import UNSAID, Dialect, sniffed
 from xlt_serve.files.places import Source
 
 SHOWN = 20
-"""Bad rows that an error names."""
+"""Bad rows that an error names in its own line."""
 
 Row = dict[str, str]
 
@@ -43,11 +43,14 @@ def each_row(path: Path, bad: list[str], given: Dialect = UNSAID) -> Iterator[tu
 
 
 def refuse(place: object, problems: Sequence[str], remedy: str = "mend them") -> None:
-    """An error that names the first rows that are bad, and how many there are."""
+    """An error that names all rows that are bad; where they are many, stderr names those after the first."""
     if not problems:
         return
     shown = "; ".join(problems[:SHOWN])
-    more = f"; and {len(problems) - SHOWN} more" if len(problems) > SHOWN else ""
+    rest = problems[SHOWN:]
+    more = f"; and {len(rest)} more, named above" if rest else ""
+    for problem in rest:
+        print(f"bad: {problem}", file=sys.stderr)
     count = "1 bad row" if len(problems) == 1 else f"{len(problems)} bad rows"
     raise DataError(place, f"has {count}: {shown}{more}", remedy)
 

@@ -142,6 +142,7 @@ def test_wrong_calls(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None
     there = tmp_path / "there.toml"
     there.write_text("mine")
     holes = write(tmp_path / "holes.csv", [*ROWS, ("", "food"), ("x", "")], "text", "label")
+    many = write(tmp_path / "many.csv", [*ROWS, *[("", "food")] * 5], "text", "label")
     alone = write(tmp_path / "one.csv", [(text,) for text, _ in ROWS], "text")
     for arguments, says in (
         ([good, "--out", there], "there.toml: is there already"),
@@ -160,6 +161,8 @@ def test_wrong_calls(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None
     code, told, _ = run(capsys, "init", holes, "--skip-bad", "--out", tmp_path / "b.toml")
     assert code == 0
     assert "2 bad rows are left out" in told
+    _, every, _ = run(capsys, "init", many, "--skip-bad", "--out", tmp_path / "c.toml")
+    assert all(f"row {number}: has an empty text" in every for number in range(21, 26))
     assert tomllib.loads((tmp_path / "b.toml").read_text())["task"]["skip_bad"] is True
 
 

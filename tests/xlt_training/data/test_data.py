@@ -92,14 +92,18 @@ def test_a_task_without_its_data_says_how_to_give_them(
     assert str(caught.value).endswith(f"say where {task}'s files are: {says}")
 
 
-def test_all_bad_rows_are_named_at_once(tmp_path: Path) -> None:
+def test_all_bad_rows_are_named_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "a.csv"
     file.write_text("text,label\na,b\nc\nd,e,f\ng,h\n" + "i\n" * 40)
-    with pytest.raises(DataError, match=r"42 bad rows: line 3: .*; line 4: .*; and 22 more"):
+    with pytest.raises(
+        DataError, match=r"42 bad rows: line 3: .*; line 4: .*; and 22 more, named above"
+    ):
         read_rows(file)
+    told = capsys.readouterr().err.splitlines()
     bad: list[str] = []
     assert [(n, row["text"]) for n, row in numbered_rows(file, bad)] == [(1, "a"), (4, "g")]
     assert len(bad) == 42
+    assert told == [f"bad: {problem}" for problem in bad[20:]]
 
 
 @pytest.mark.parametrize("ending", [".tsv", ".csv", ".jsonl", ".parquet"])

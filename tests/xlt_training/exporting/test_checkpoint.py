@@ -3,6 +3,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -309,8 +310,17 @@ def test_export_without_data_still_works_and_says_so(
     assert made.manifest.temperature("plain") == 1.0
     assert "languages" not in made.manifest.checks
     assert "not calibrated" in capsys.readouterr().err
-    with pytest.raises(ExportRefused, match=r"is judged on real text.*--agreement 0"):
+    with pytest.raises(ExportRefused, match=r"is judged on real text.*--data DIR.*--agreement 0"):
         export.export(moved, tmp_path / "int8", export.Order(precision="int8"))
+    with pytest.raises(UsageError, match=r"--target-error 0\.1: needs the dev rows in 'en'.*DIR"):
+        export.export(moved, tmp_path / "sure", export.Order(target_error=0.1))
+    assert not (tmp_path / "sure").exists()
+    task = {"name": "files", "train": str(tmp_path / "gone.csv")}
+    files = replace(model.load(moved)[1], task="files", config={"task": task})
+    texts = gate.real_text(files, "")
+    assert texts == {}
+    with pytest.raises(UsageError, match=r"give --data FILE, the labelled dev rows"):
+        export.refuse_no_threshold(export.Order(target_error=0.1), files, texts)
 
 
 def test_own_files_are_gated_and_calibrated_too(

@@ -56,9 +56,7 @@ class TaskConfig:
     language: str = ""  # column of the language, where a file has several
     configs: dict[str, str] = field(default_factory=dict)  # of name = "hub": language → config
     splits: dict[str, str] = field(default_factory=dict)  # of name = "hub": our split → theirs
-    held_out: float = (
-        0.15  # share of the train rows of a trained language, where it has no dev rows
-    )
+    held_out: float = 0.15  # share of the train rows of a trained language without dev rows
     fold: str = ""  # "0/2": leave out the first of two parts of the train rows, chosen by their ids
     encoding: str = ""  # of files of one's own, as "cp1252"; "": detected
     delimiter: str = ""  # of CSV, as ";"; "": detected

@@ -82,7 +82,7 @@ class Loaded:
     tables: list[Table]
     trained_words: dict[str, Any]
     few: bool = False
-    unjudged: str = "the task's data are not there, give --data DIR"
+    unjudged: str = ""
 
 
 def export(checkpoint: Path | str, out: Path, order: Order | None = None) -> Bundle:
@@ -152,12 +152,41 @@ def prepare(checkpoint: Path | str, order: Order) -> Loaded:
     graphs = trained.chosen_graphs(order.graphs, methods)
     if own:
         texts = gate.real_text(description, order.data, order.languages, order.trim_vocab)
+        refuse_no_threshold(order, description, texts)
     else:
         texts = brought_text.text_of(description, order.rows, order.languages, order.trim_vocab)
     traced = {name: trace(name, model, methods, vector_of(order)) for name in graphs}
     words = trained.trained_words(methods, description)
     made = Loaded(model, description, methods, traced, texts, trimmed, tables, words)
-    return made if own else replace(made, few=not order.file, unjudged=brought_text.UNJUDGED)
+    if own:
+        return replace(
+            made, unjudged=f"the task's data are not there, give --data {of_data(description)}"
+        )
+    return replace(made, few=not order.file, unjudged=brought_text.UNJUDGED)
+
+
+def refuse_no_threshold(
+    order: Order, description: Description, texts: dict[str, gate.Text]
+) -> None:
+    """Before anything is traced: a threshold that was asked for needs rows that it can be found on."""
+    source = description.source_language
+    dev = texts[source].dev if source in texts else []
+    if order.target_error is None or any(each.label in description.labels for each in dev):
+        return
+    raise UsageError(
+        f"--target-error {order.target_error}",
+        f"needs the dev rows in {source!r}, and they are not there",
+        f"give --data {of_data(description)}, or leave it out",
+    )
+
+
+def of_data(description: Description) -> str:
+    """What ``--data`` takes."""
+    own = {
+        "files": "FILE, the labelled dev rows (a file, a folder, or dev-{language}.csv)",
+        "hub": "OWNER/DATASET, the dataset's name",
+    }
+    return own.get(description.task, "DIR, the folder of the task's files")
 
 
 def refuse_options(order: Order, own: bool) -> None:
@@ -215,7 +244,7 @@ def attempt(source: Loaded, order: Order, folder: Path) -> Path:
         raise ExportRefused(
             f"--precision {precision}",
             "is judged on real text, and the task's data are not there",
-            "give --data DIR, or --agreement 0 to go without",
+            f"give --data {of_data(source.description)}, or --agreement 0 to go without",
         )
     if source.texts:
         verdict = gate.judge(

@@ -19,7 +19,8 @@ class Order:
     """What to make of a checkpoint.
 
     - ``graphs``: beside the plain one; by default those that the training methods bring.
-    - ``data``: the task's folder, by default that of training if it is still there. The gate compares
+    - ``data``: the task's folder, of files of one's own the dev rows (a file, a folder, a pattern), by
+      default those of training if they are still there. The gate compares
       labels on its text in each of ``languages`` (by default all), and calibrates.
     - ``agreement``: the least share of a language's texts that must get torch's label.
     - ``exclude``: a regular expression; layers whose name it matches stay fp32.
