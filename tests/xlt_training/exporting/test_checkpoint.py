@@ -173,9 +173,8 @@ def test_the_manifest_records_what_was_checked(bundle: Path, toy_data: Path) -> 
     assert (text.output, text.centres.shape) == ("logits", (3, 3))
     served = load(bundle)
     logits = served.logits(gate.tokenised(served, examples))
-    assert np.median(text.distances(logits)) == pytest.approx(
-        1, abs=0.5
-    )  # German of the same words
+    # German of the same words; the toy is so sure of most texts that distances differ by factors.
+    assert 0.2 < np.median(text.distances(logits)) < 5
 
 
 def test_the_bundle_gives_the_logits_of_the_checkpoint(

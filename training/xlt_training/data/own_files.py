@@ -39,7 +39,8 @@ class OwnFiles:
         found = set(self._given(split))
         if split == "dev":
             found.add(self.source)  # given or held out
-            found |= {*self.supervised} & {*self._given("train")}
+            if missing := {*self.supervised} - found:  # else the train files may be gone by now
+                found |= missing & {*self._given("train")}
         return sorted(found)
 
     def load(self, split: str, language: str) -> list[Example]:
@@ -55,10 +56,10 @@ class OwnFiles:
         return there[language]
 
     def _holds_out(self, language: str) -> bool:
-        if language != self.source and language not in self._given("train"):
-            return False
         trained = (self.source, *self.supervised)
-        return language in trained and language not in self._given("dev")
+        if language not in trained or language in self._given("dev"):
+            return False
+        return language == self.source or language in self._given("train")
 
     def _given(self, split: str) -> dict[str, list[Example]]:
         """The rows of a split by language, as the files have them."""

@@ -262,16 +262,21 @@ def attempt(source: Loaded, order: Order, folder: Path) -> Path:
         if verdict.scores:
             languages = tuple(verdict.scores)
             manifest = replace(manifest, scores={"dev": verdict.scores}, languages=languages)
+    finish(source, folder, replace(manifest, checks=checks))
+    return folder
+
+
+def finish(source: Loaded, folder: Path, manifest: Manifest) -> None:
+    """With what training has fitted for serving, and the card."""
     found = {m: n for m, n in source.description.fitted.items() if m in manifest.graphs}
     manifest = replace(manifest, calibration={**manifest.calibration, **found})
     if "plain" not in manifest.calibration:
         print(f"not calibrated: {source.unjudged}", file=sys.stderr)
     if source.few:
-        checks["compared_on"] = "the sentences that ship"
-    manifest = replace(manifest, checks=checks)
+        told = {"compared_on": "the sentences that ship"}
+        manifest = replace(manifest, checks=manifest.checks | told)
     (folder / card.NAME).write_text(card.card(manifest), encoding="utf-8")
     bundles.save(folder, manifest)
-    return folder
 
 
 def fastest(source: Loaded, order: Order, scratch: Path) -> Path:
