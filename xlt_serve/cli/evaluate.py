@@ -35,6 +35,10 @@ FEW_LABELS = 10
 """Up to which the confusion matrix is shown without being asked for."""
 
 
+LANGUAGE = "language"
+"""A column that says what it is."""
+
+
 def add(commands: Any) -> None:
     sub = command(commands, "eval", run, "score bundles or checkpoints, language by language", MORE)
     sub.add_argument("model", nargs="?", default=None, metavar="BUNDLE_OR_CHECKPOINT")
@@ -51,7 +55,9 @@ def add(commands: Any) -> None:
     group.add_argument("--label", default="label", metavar="COL", help='default: "label"')
     group.add_argument("--pair", default="", metavar="COL", help="the second text of a pair")
     group.add_argument("--id", default="", metavar="COL", help="shared by translations of a text")
-    group.add_argument("--language-column", default="", metavar="COL")
+    group.add_argument(
+        "--language-column", default="", metavar="COL", help='default: "language", if there'
+    )
     group.add_argument(
         "--language", default=None, help="of rows of which nothing says it (default: as trained)"
     )
@@ -182,12 +188,15 @@ def rows_of(options: argparse.Namespace, source: str, model: Path) -> list[Any]:
             "xlt eval", "takes --file or --task", "give one of the two, or --split of a checkpoint"
         )
     if options.file:
-        columns = labelled.Columns(
-            options.text, options.label, options.pair, options.id, options.language_column
-        )
         bad: list[str] = []
         given = dialect.said(options.encoding, options.delimiter)
-        rows = labelled.read(options.file, columns, options.language or source, bad, given=given)
+        told = options.language_column
+        if not told and labelled.has_column(options.file, LANGUAGE, given):
+            told = LANGUAGE
+        columns = labelled.Columns(options.text, options.label, options.pair, options.id, told)
+        everywhere = bool(options.language_column)
+        spoken = options.language or source
+        rows = labelled.read(options.file, columns, spoken, bad, marked=everywhere, given=given)
         if options.skip_bad:
             for problem in bad:
                 print(f"left out: {problem}", file=sys.stderr)

@@ -101,7 +101,11 @@ def sniffed(source: Source, given: Dialect = UNSAID) -> Source:
         found = replace(found, encoding=encoding_of(sample))
     if source.format != "csv" or given.delimiter:
         return found
-    text = _decoded(sample, found.encoding) or ""
+    text = _decoded(sample, found.encoding)
+    if (
+        text is None
+    ):  # the delimiter is ASCII in any of them; rows that can't be read say so themselves
+        text = sample.decode("latin-1")
     return replace(found, delimiter=delimiter_of(text))
 
 

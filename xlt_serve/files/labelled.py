@@ -112,10 +112,16 @@ def _one(
     return Labelled(
         text=row[columns.text],
         label=label if label.strip() else "",
-        language=row[columns.language].strip() if columns.language else language,
+        language=_spelt(row[columns.language]) if columns.language else language,
         pair=row[columns.pair] if columns.pair else None,
         id=row.get(columns.id, "") or str(number - 1),
     )
+
+
+def _spelt(language: str) -> str:
+    """EN is en, as answers and the names of files have it."""
+    code = language.strip()
+    return code.lower() if re.fullmatch("[A-Za-z]{2,3}", code) else code
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +150,12 @@ def stream(
             if row is not None:
                 yield Stated(file, number, row, values)
         bad += [f"{file} {problem}" for problem in problems]
+
+
+def has_column(place: Place, name: str, given: Dialect = UNSAID) -> bool:
+    """Of the first file; of one that is not there the reader tells."""
+    file = next(iter(files_of(place).values()))
+    return file.is_file() and name in formats.columns(source_of(file, given))
 
 
 def files_of(place: Place) -> dict[str, Path]:

@@ -63,6 +63,17 @@ def test_scores_are_what_predict_gives(
     assert model["means"]["distant"]["value"] == pytest.approx(both[0])
 
 
+def test_a_column_called_language_is_one_and_codes_are_spelt_alike(
+    capsys: pytest.CaptureFixture[str], bundle: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "test.csv"
+    with file.open("w", newline="") as sink:
+        head = ("text", "label", "language")
+        csv.writer(sink).writerows([head, *((t, b, lg.upper()) for t, b, lg in ROWS)])
+    (model,) = judged(capsys, bundle, "--file", file)["models"]
+    assert {lg: row["rows"] for lg, row in model["languages"].items()} == {"de": 2, "en": 4}
+
+
 def test_who_abstains_is_not_wrong(
     capsys: pytest.CaptureFixture[str], bundle: Path, file: Path
 ) -> None:

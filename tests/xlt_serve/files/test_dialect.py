@@ -14,6 +14,7 @@ from xlt_serve.errors import DataError
 from xlt_serve.files import dialect
 from xlt_serve.files import text_files as text
 from xlt_serve.files.places import Source
+from xlt_serve.files.rows import source_of
 
 SENTENCES = {
     "cp1252": "Die Lieferung war schön verpackt, aber für mich leider zu spät gekommen.",
@@ -61,6 +62,13 @@ def test_no_text_is_read_as_another_that_nobody_wrote(encoding: str) -> None:
     sentence = sentences[encoding]
     found = dialect.encoding_of(f"text\n{sentence}\n".encode(encoding))
     assert found == "utf-8" or sentence.encode(encoding).decode(found) == sentence
+
+
+def test_the_delimiter_is_found_where_the_encoding_is_not(tmp_path: Path) -> None:
+    """Three languages in one old file: none of them says which encoding it is."""
+    file = tmp_path / "mixed.csv"
+    file.write_bytes("Text;Thema\nschön;gut\ndéjà vu;mal\n".encode("cp1252"))
+    assert dialect.sniffed(source_of(file)).delimiter == ";"
 
 
 def test_an_encoding_that_does_not_fit_is_an_error(tmp_path: Path) -> None:

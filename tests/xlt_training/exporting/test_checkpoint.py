@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import shutil
@@ -279,6 +280,21 @@ def test_a_graph_that_differs_from_torch_is_refused(
     monkeypatch.setattr(graph, "plain", spoilt)
     with pytest.raises(ExportRefused, match="is how far the plain graph's logits are from torch's"):
         export.export(checkpoint, tmp_path / "out")
+
+
+def test_a_bundle_of_another_classifier_is_not_replaced(
+    checkpoint: Path, bundle: Path, tmp_path: Path
+) -> None:
+    again = Path(shutil.copytree(bundle, tmp_path / "old"))
+    (again / "notes.txt").write_text("precious")
+    with pytest.raises(UsageError, match=r"no part of its bundle: notes\.txt"):
+        export.export(checkpoint, again)
+    (again / "notes.txt").unlink()
+    manifest = bundles.load(again).manifest
+    bundles.save(again, dataclasses.replace(manifest, labels=("bad", "good", "so so")))
+    with pytest.raises(UsageError, match=r"of another classifier, .* \(bad, good, so so\)"):
+        export.export(checkpoint, again)
+    assert bundles.load(again).manifest.labels == ("bad", "good", "so so")
 
 
 def test_out_may_be_a_bundle_but_nothing_else(

@@ -131,6 +131,8 @@ def test_values_out_of_range_and_unknown_tasks(config_file: Path) -> None:
 def test_files_that_are_no_config(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="is not there"):
         config.load(tmp_path / "none.toml")
+    with pytest.raises(DataError, match=r"is a table, not a config.*xlt init .*mine\.csv"):
+        config.load(tmp_path / "mine.csv")
     file = tmp_path / "broken.toml"
     file.write_text("encoder = ")
     with pytest.raises(ConfigError, match="is not TOML"):

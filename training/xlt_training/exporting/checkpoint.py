@@ -23,7 +23,8 @@ from torch import nn
 from xlt_serve import bundle as bundles
 from xlt_serve.bundle import Bundle, Graph, Manifest
 from xlt_serve.classifier import Classifier as Served
-from xlt_serve.errors import ExportRefused, UsageError
+from xlt_serve.errors import BundleError, ExportRefused, UsageError
+from xlt_serve.signing.signatures import SIGNATURE
 from xlt_serve.text import synonyms
 from xlt_serve.text.synonyms import Table
 from xlt_training.exporting import (
@@ -50,6 +51,8 @@ from xlt_training.loop.model import Description
 from xlt_training.loop.network import Classifier
 
 TOLERANCE = 1e-5
+BESIDE = (bundles.MANIFEST, card.NAME, SIGNATURE)
+"""Files of a bundle that its manifest does not list."""
 # (graph, pattern of the layers that stay fp32) → graph
 PRECISIONS: dict[str, Callable[[onnx.ModelProto, str], onnx.ModelProto]] = {
     "fp32": lambda graph, exclude: graph,
@@ -93,6 +96,7 @@ def export(checkpoint: Path | str, out: Path, order: Order | None = None) -> Bun
     if str(checkpoint).endswith(".onnx"):
         return written(out, lambda scratch: wrapped(Path(checkpoint), order, scratch / "onnx"))
     source = prepare(checkpoint, order)
+    refuse_other_labels(out, source.description)
 
     def made(scratch: Path) -> Path:
         if order.precision == "auto":
@@ -134,6 +138,35 @@ def check(order: Order, out: Path) -> None:
         ) from None
     if out.exists() and any(out.iterdir()) and not (out / bundles.MANIFEST).is_file():
         raise UsageError(out, "is not empty and holds no bundle", "give an empty or new --out")
+    if out.exists():
+        refuse_strange_files(out)
+
+
+def refuse_strange_files(out: Path) -> None:
+    """A bundle that is replaced goes whole: what somebody put beside its files would go too."""
+    with contextlib.suppress(BundleError):  # one that is broken may be made anew
+        known = {*bundles.read_manifest(out / bundles.MANIFEST).files, *BESIDE}
+        there = (file.relative_to(out).as_posix() for file in out.rglob("*") if file.is_file())
+        if strange := sorted(set(there) - known):
+            raise UsageError(
+                out,
+                f"holds what is no part of its bundle: {', '.join(strange[:5])}",
+                "move it elsewhere, or give another --out",
+            )
+
+
+def refuse_other_labels(out: Path, description: Description) -> None:
+    """Another classifier under the name of this one is hardly meant."""
+    if not (out / bundles.MANIFEST).is_file():
+        return
+    with contextlib.suppress(BundleError):
+        old = bundles.read_manifest(out / bundles.MANIFEST)
+        if set(old.labels) != set(description.labels) or old.pair != description.pair:
+            raise UsageError(
+                out,
+                f"holds the bundle of another classifier, {old.name} ({', '.join(old.labels[:5])})",
+                "remove it first, or give another --out",
+            )
 
 
 def prepare(checkpoint: Path | str, order: Order) -> Loaded:

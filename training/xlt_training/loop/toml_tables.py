@@ -9,9 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from xlt_serve.errors import ConfigError, DataError
+from xlt_serve.files import codecs
 
 
 def read(file: Path) -> dict[str, Any]:
+    if codecs.told_by(str(file))[0]:
+        raise DataError(file, "is a table, not a config", f"make one of it: xlt init {file}")
     try:
         return tomllib.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
