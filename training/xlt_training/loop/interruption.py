@@ -29,7 +29,8 @@ class Interruption(TrainerCallback):
         def ask(*_: object) -> None:
             self.asked = True
             signal.signal(signal.SIGINT, before)
-            print("xlt: stopping after this step; again: at once", file=sys.stderr)
+            told = "stopping after this step; the same command goes on from there; again: at once"
+            print(f"xlt: {told}", file=sys.stderr)
 
         signal.signal(signal.SIGINT, ask)
         try:

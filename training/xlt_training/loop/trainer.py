@@ -34,7 +34,7 @@ from xlt_training.data import Splits, TaskConfig, left_out, opened, recorded
 from xlt_training.data.digests import digests_of, refuse_other_rows
 from xlt_training.data.trained_on import trained_on
 from xlt_training.data.translations import translated_source
-from xlt_training.loop import evaluate
+from xlt_training.loop import evaluate, toml_tables
 from xlt_training.loop import model as models
 from xlt_training.loop.class_weights import refuse_unknown, weights_of
 from xlt_training.loop.config import Config, Stage, is_head_alone
@@ -451,11 +451,30 @@ def _begun(config: Config, out: Path) -> dict[str, Any]:
     if "files" not in before:
         now.pop("files", None)
     if {name: value for name, value in before.items() if name != "data"} != now:
-        changed = ", ".join(sorted(key for key in now if now[key] != before.get(key)))
         raise UsageError(
-            out, f"holds a run with another config ({changed} differ)", "give another --out"
+            out,
+            f"holds a run with another config ({differing(before, now)})",
+            "give another --out",
         )
     return before
+
+
+def differing(before: dict[str, Any], now: dict[str, Any], most: int = 3) -> str:
+    """Keys with both values, as ``train.epochs`` of a stage: what was changed."""
+    old, new = (dict(toml_tables.dotted(_numbered(table))) for table in (before, now))
+    keys = [key for key in sorted(old.keys() | new.keys()) if old.get(key) != new.get(key)]
+    keys = [key for key in keys if not key.startswith("data.")]
+    told = [f"{key}: {old.get(key)!r}, now {new.get(key)!r}" for key in keys[:most]]
+    return "; ".join([*told, *(["…"] if len(keys) > most else [])])
+
+
+def _numbered(value: Any) -> Any:
+    """Lists of tables as tables by number."""
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        value = {str(number): entry for number, entry in enumerate(value)}
+    if isinstance(value, dict):
+        return {key: _numbered(entry) for key, entry in value.items()}
+    return value
 
 
 def _finished(config: Config, out: Path, before: dict[str, Any]) -> dict[str, Any] | None:
