@@ -518,13 +518,13 @@ def test_a_run_on_other_weights_of_the_same_name_is_refused(
     with pytest.raises(UsageError, match=r"another config \(encoder_weights: .*now"):
         trainer.train(made, out)
     (out / "metrics.json").unlink()  # as if it had been stopped
-    with pytest.raises(UsageError, match=r"encoder_weights differ"):
+    with pytest.raises(UsageError, match=r"encoder_weights: "):
         trainer.train(made, out)
     # Checkpoints of before the weights were noted can be used, but not trained further.
     del noted["encoder_weights"], noted["data"]
     (out / "run.json").write_text(json.dumps(noted))
     assert model.load(out)[1].config == noted
-    with pytest.raises(UsageError, match=r"encoder_weights differ"):
+    with pytest.raises(UsageError, match=r"encoder_weights: "):
         trainer.train(made, out)
 
 
