@@ -6,33 +6,10 @@ import unicodedata
 
 import pytest
 from xlt_training.data.sentences import sentences
+from xlt_training.encoders.corpus import LANGUAGES
 from xlt_training.exporting.trim import SCRIPTS, is_written_in, scripts_of
 
 from xlt_serve.text.tokens import check
-
-LANGUAGES = [
-    "ar",
-    "bg",
-    "de",
-    "el",
-    "en",
-    "es",
-    "fr",
-    "hi",
-    "it",
-    "ja",
-    "ko",
-    "nl",
-    "pl",
-    "pt",
-    "ru",
-    "sw",
-    "th",
-    "tr",
-    "ur",
-    "vi",
-    "zh",
-]
 
 
 def test_there_are_twenty_of_each_of_the_languages() -> None:

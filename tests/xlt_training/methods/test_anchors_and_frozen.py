@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch.nn import functional as F
@@ -220,7 +221,8 @@ def test_a_penalty_is_felt_but_does_not_rule(
     tmp_path: Path,
     context: Context,
 ) -> None:
-    """After 50 steps its gradient is between .3 and 100 % of the task's, at the default strength."""
+    """From step 30 to 50 its gradient is between half a percent and all of the task's, in the middle, at the
+    default strength; of one batch the share differs by a factor of three."""
     texts = (toy_data / "text" / "fr.txt").read_text().splitlines()
     fisher.save(tmp_path, "fr", fisher.compute(str(encoders[family]), texts, sentences=20))
     torch.manual_seed(0)
@@ -229,12 +231,6 @@ def test_a_penalty_is_felt_but_does_not_rule(
     method.prepare(model, [], context)
     rows = load_split("sib200", toy_data, "train", "en")
     optimizer = torch.optim.AdamW(model.parameters(), lr=5e-4)
-    for step in range(50):
-        loss = compose([method])(model, model.batch(rows[(step * 16) % 200 :][:16]))
-        optimizer.zero_grad()
-        loss.total.backward()
-        optimizer.step()
-    loss = compose([method])(model, model.batch(rows[:32]))
     parameters = [p for p in model.base.parameters() if p.requires_grad]
 
     def norm(value: torch.Tensor) -> float:
@@ -243,8 +239,15 @@ def test_a_penalty_is_felt_but_does_not_rule(
             torch.stack([g.square().sum() for g in gradients if g is not None]).sum().sqrt()
         )
 
-    share = norm(loss.terms[name]) / norm(loss.terms["cross_entropy"])
-    assert 0.003 < share < 1
+    shares = []
+    for step in range(50):
+        loss = compose([method])(model, model.batch(rows[(step * 16) % 200 :][:16]))
+        if step >= 30:
+            shares.append(norm(loss.terms[name]) / norm(loss.terms["cross_entropy"]))
+        optimizer.zero_grad()
+        loss.total.backward()
+        optimizer.step()
+    assert 0.005 < float(np.median(shares)) < 1
 
 
 def test_noisy_tune_adds_a_tenth_of_each_tensors_deviation(
